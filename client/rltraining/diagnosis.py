@@ -192,7 +192,10 @@ def rerun(
 @with_cluster_options
 def chaos(
     context: ClusterContext,
-    file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help=f"{MANIFEST} With --cluster, the name of a job in the cluster."),
+    ],
     kill: Annotated[
         list[str] | None,
         typer.Option(
@@ -213,7 +216,10 @@ def chaos(
     time: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TIME", help="Short for --set stop.seconds=N: 90s, 10m.", show_default=False
+            "--for",
+            metavar="TIME",
+            help="Short for --set stop.seconds=N: 90s, 10m. With --cluster: when to stop the kills.",
+            show_default=False,
         ),
     ] = None,
     workdir: Annotated[
@@ -223,7 +229,7 @@ def chaos(
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Create the job in a cluster, and delete pods instead.")
+        bool, typer.Option("--cluster", help="Delete pods of a job that was submitted to a cluster.")
     ] = False,
 ) -> None:
     """Train while processes are killed and frozen at random times.
@@ -232,7 +238,8 @@ def chaos(
     each kind of disturbance occurred and how long recoveries took, and audits the run. The folder
     of the run contains all of it as chaos.json, and rltrain report shows it.
 
-    With --cluster, pods are deleted without a grace period, and there is no audit: the records are in the cluster.
+    With --cluster, pods of a submitted job are deleted without a grace period, until the job is over or the time of --for
+    has passed. There is no audit, since the records are in the cluster.
 
     Exit code: that of rltrain run, and 1 if the audit finds a violation. With --cluster: 1 if the job fails.
 
@@ -240,20 +247,17 @@ def chaos(
 
       rltrain chaos cartpole-impala --for 1m
       rltrain chaos job.yaml --kill sampler=7s --kill learner=2m --freeze sampler=30s --for 10m
-      rltrain chaos job.yaml --cluster -n team-a --for 10m
+      rltrain chaos maze --cluster -n team-a --for 10m
     """
     with print_errors():
         if cluster:
             from rltraining.trust import cluster_chaos
 
-            if workdir is not None or overwrite:
+            if workdir is not None or overwrite or overrides:
                 raise UsageError(
-                    "--workdir and --overwrite: a job in a cluster has no folder here: leave them out"
+                    "--cluster disturbs a submitted job: leave --workdir, --overwrite and --set out"
                 )
-            changes = overrides or ()
-            raise typer.Exit(
-                cluster_chaos.chaos(context.client(), file, changes, kill or (), freeze or (), time)
-            )
+            raise typer.Exit(cluster_chaos.chaos(context.client(), file, kill or (), freeze or (), time))
         if context != ClusterContext():
             raise UsageError("--namespace, --context and --kubeconfig name a cluster: add --cluster")
         require_local("rltrain chaos without --cluster")

@@ -69,7 +69,9 @@ def notes(compared: Sequence[Row]) -> Iterator[str]:
     environments = dict.fromkeys(run.title.partition(" on ")[2] for row in compared for run in row.runs)
     if len(environments) > 1:
         yield f"returns of different environments cannot be compared: {', '.join(environments)}"
-    seeds = [len(row.counted) for row in compared]
+    found = estimates(compared)
+    pairs = [each.difference.pairs for each in found if each is not None and each.difference is not None]
+    seeds = [*(len(row.counted) for row in compared), *pairs]
     if max(seeds, default=0) < 2:
         return
     if not can_estimate():

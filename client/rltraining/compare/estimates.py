@@ -23,11 +23,12 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the bounds of its 95% confidence interval, by the percentile bootstrap."""
+    """A mean of paired differences with the bounds of its 95% confidence interval, by the percentile bootstrap."""
 
     mean: float
     low: float
     high: float
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,23 @@ def _returns(row: Row) -> list[float]:
 
 def difference(row: Row, first: Row) -> Interval | None:
     """Estimates the mean difference of two rows from pairs of runs with the same seed. None if there are fewer than two."""
-    by_seed = [
-        {run.seed: run.mean_return for run in each.counted if run.mean_return is not None}
-        for each in (row, first)
-    ]
-    pairs = [returns - by_seed[1][seed] for seed, returns in by_seed[0].items() if seed in by_seed[1]]
+    ours, theirs = _by_seed(row), _by_seed(first)
+    pairs = [mean - theirs[seed] for seed, mean in ours.items() if seed in theirs]
     if len(pairs) < 2:
         return None
     from scipy import stats
 
     low, high = _interval(pairs, lambda values, axis: stats.trim_mean(values, 0.0, axis=axis))
-    return Interval(statistics.fmean(pairs), low, high)
+    return Interval(statistics.fmean(pairs), low, high, len(pairs))
+
+
+def _by_seed(row: Row) -> dict[int, float]:
+    """Returns the mean return of the runs with each seed."""
+    returns: dict[int, list[float]] = {}
+    for run in row.counted:
+        if run.mean_return is not None:
+            returns.setdefault(run.seed, []).append(run.mean_return)
+    return {seed: statistics.fmean(found) for seed, found in returns.items()}
 
 
 def estimate(returns: Sequence[float], first: Sequence[float] = ()) -> Estimate:

@@ -13,7 +13,7 @@ from rltraining.compare.estimates import Estimate, Interval, estimates
 from rltraining.compare.result import Result
 from rltraining.compare.row import Row, Spread
 from rltraining.sweep.names import short_paths, text
-from rltraining.units import score, short
+from rltraining.units import plural, score, short
 
 GAP = "   "
 Format = Callable[[float], str]
@@ -106,6 +106,7 @@ ESTIMATES = (
     "differenceMean",
     "differenceLow",
     "differenceHigh",
+    "differencePairs",
 )
 """Columns of a row's estimate, in the order of ``_numbers``."""
 
@@ -113,7 +114,7 @@ ESTIMATES = (
 def _numbers(estimate: Estimate | None) -> tuple[float | None, ...]:
     if estimate is None:
         return (None,) * len(ESTIMATES)
-    difference = (None,) * 3 if estimate.difference is None else astuple(estimate.difference)
+    difference = (None,) * 4 if estimate.difference is None else astuple(estimate.difference)
     return (estimate.iqm, estimate.low, estimate.high, estimate.improvement, *difference)
 
 
@@ -131,7 +132,7 @@ def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _difference(found: Interval) -> str:
     mean, low, high = (score(value, found.mean) for value in (found.mean, found.low, found.high))
-    return f"{mean} ({low} to {high})"
+    return f"{mean} ({low} to {high}), {plural(found.pairs, 'pair')}"
 
 
 def _return(spread: Spread | None) -> str:

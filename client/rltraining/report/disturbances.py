@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rltraining_api.curve import thinned
+from rltraining_api.files import read_regular
 
 from rltraining import workdir
 from rltraining.history import Row, number
 from rltraining.report.figures import POINTS_MAX, Figure
 from rltraining.report.svg import Line, draw
-from rltraining.units import plural
+from rltraining.trust.disturbances import Kind, Occurrence, kinds
 
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of disturbance, such as kills of the learner."""
-
-    name: str
-    count: str
-    recovery: str
+BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the audit, and what was found."""
+    """A rule of the audit, and its result."""
 
     name: str
     about: str
@@ -45,62 +38,58 @@ class Disturbances:
     figures: tuple[Figure, ...]
     kinds: tuple[Kind, ...]
     rules: tuple[Rule, ...]
+    left_out: int
+    """Older occurrences that are not drawn."""
 
 
 def read(folder: Path, rows: Sequence[Row]) -> Disturbances | None:
     """Returns the section for a run's folder, or None if `rltrain chaos` has not run there."""
     try:
-        record = json.loads((folder / workdir.CHAOS_FILE).read_text(encoding="utf-8"))
-        occurrences, audit = record["occurrences"], record["audit"]
-        return Disturbances(_figures(occurrences, rows), _kinds(occurrences), tuple(map(_rule, audit)))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # none, or written by another version
+        record = json.loads(read_regular(folder / workdir.CHAOS_FILE, BYTES_MAX))
+        occurrences = [Occurrence(**each) for each in record["occurrences"]]
+        shown = occurrences[-POINTS_MAX:]
+        return Disturbances(
+            figures=(*_over_return(shown, rows), *_recoveries(shown)),
+            kinds=tuple(kinds(occurrences)),
+            rules=tuple(map(_rule, record["audit"])),
+            left_out=len(occurrences) - len(shown),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None  # there is no such file, or no program of this version has written it
 
 
-def _figures(occurrences: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> tuple[Figure, ...]:
-    figures = []
-    # The return over the seconds since the first point.
+def _over_return(occurrences: Sequence[Occurrence], rows: Sequence[Row]) -> Sequence[Figure]:
+    """Draws the return over the time of day, with marks for the occurrences."""
     shown = [row for row in thinned(rows, POINTS_MAX) if number(row, "time") is not None]
     returns = [number(row, "meanReturn") for row in shown]
-    if occurrences and any(value is not None for value in returns):
-        begin = shown[0]["time"]
-        learner = [each["time"] - begin for each in occurrences if each["role"] == "learner"]
-        others = [each["time"] - begin for each in occurrences if each["role"] != "learner"]
-        title = "Mean return, while processes are killed"
-        svg = draw(
-            "chaos-return",
-            title,
-            [Line("return", [row["time"] - begin for row in shown], returns)],
-            x_label="seconds; lines: the learner, ticks: other processes",
-            marks=learner,
-            ticks=others,
-        )
-        figures.append(Figure(title, svg))
-    # The recoveries.
+    if not occurrences or all(value is None for value in returns):
+        return ()
+    begin = shown[0]["time"]
+    title = "Mean return, while processes are killed"
+    svg = draw(
+        "chaos-return",
+        title,
+        [Line("return", [row["time"] - begin for row in shown], returns)],
+        x_label="seconds; lines: the learner, ticks: other processes",
+        marks=[each.time - begin for each in occurrences if each.role == "learner"],
+        ticks=[each.time - begin for each in occurrences if each.role != "learner"],
+    )
+    return (Figure(title, svg),)
+
+
+def _recoveries(occurrences: Sequence[Occurrence]) -> Sequence[Figure]:
+    """Draws how long each recovery took."""
     lines = []
-    for role in sorted({each["role"] for each in occurrences}):
-        those = [
-            each for each in occurrences if each["role"] == role and each["recovery_seconds"] is not None
-        ]
+    for role in sorted({each.role for each in occurrences}):
+        those = [each for each in occurrences if each.role == role and each.recovery_seconds is not None]
         if those:
-            seconds = [each["recovery_seconds"] for each in those]
-            lines.append(Line(role, [each["seconds"] for each in those], seconds))
-    if lines:
-        title = "Seconds from a kill until the process was ready again"
-        figures.append(
-            Figure(title, draw("chaos-recovery", title, lines, x_label="seconds of the run", dots=True))
-        )
-    return tuple(figures)
-
-
-def _kinds(occurrences: Sequence[Mapping[str, Any]]) -> tuple[Kind, ...]:
-    kinds = []
-    for action, role in sorted({(each["action"], each["role"]) for each in occurrences}):
-        those = [each for each in occurrences if (each["action"], each["role"]) == (action, role)]
-        times = [each["recovery_seconds"] for each in those if each["recovery_seconds"] is not None]
-        recovery = f"{statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)" if times else ""
-        kinds.append(Kind(f"{action} {role}", plural(len(those), "time"), recovery))
-    return tuple(kinds)
+            lines.append(
+                Line(role, [each.seconds for each in those], [each.recovery_seconds for each in those])
+            )
+    if not lines:
+        return ()
+    title = "Seconds from a kill until the process was ready again"
+    return (Figure(title, draw("chaos-recovery", title, lines, x_label="seconds of the run", dots=True)),)
 
 
 def _rule(finding: Mapping[str, Any]) -> Rule:

@@ -108,12 +108,14 @@ class Jobs:
         with self.translate_errors(job):
             return list_all(self.api, self._core("pods"), _selected(f"{LABEL_JOB_NAME}={job}")).items
 
-    def delete_pod(self, name: str) -> bool:
-        """Deletes a pod at once, without a grace period. Returns whether it existed."""
+    def delete_pod(self, name: str, uid: str) -> bool:
+        """Deletes the pod with this uid at once, without a grace period. Returns whether it existed."""
         try:
-            self.api.delete(self._core("pods", name), {"gracePeriodSeconds": 0})
+            self.api.delete(
+                self._core("pods", name), {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+            )
         except Refused as refused:
-            if refused.code == 404:
+            if refused.code in (404, 409):
                 return False
             raise self.translate_error(refused) from None
         return True

@@ -19,7 +19,7 @@ from rltraining_operator.cluster import Key
 from rltraining_operator.local import LocalCluster
 
 from rltraining import run, workdir
-from rltraining.errors import Exit
+from rltraining.errors import ClientError, Exit
 from rltraining.plain import print_line
 from rltraining.report.command import ReportOptions
 from rltraining.report.command import report as write_report
@@ -134,5 +134,8 @@ def chaos(options: run.RunOptions, kills: Sequence[str], freezes: Sequence[str],
         "audit": [finding._asdict() for finding in findings],
     }
     (folder / workdir.CHAOS_FILE).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    write_report(ReportOptions(str(folder), output=None, video=False), RLTrainingClient)
+    try:
+        write_report(ReportOptions(str(folder), output=None, video=False), RLTrainingClient)
+    except ClientError as error:
+        print_line(f"note: there is no page: {error}", sys.stdout)
     return code or (Exit.FAILED if any(found.violations for found in findings) else Exit.OK)

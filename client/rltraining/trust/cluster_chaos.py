@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rltraining_api.job import RLTrainingJob
@@ -14,83 +15,117 @@ from rltraining.commands import INTERRUPTED
 from rltraining.errors import Exit, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
-from rltraining.sdk.errors import JobFailedError
+from rltraining.sdk.errors import ClusterUnreachableError, JobDeletedError, ServerError
+from rltraining.sdk.timing import Patience
 from rltraining.trust.disturbances import Disturbance, Occurrence, duration, parse, table
 from rltraining.units import clock
 
-PAUSE_SECONDS = 0.5
-"""Time between two looks at the job and its pods."""
+PAUSE_SECONDS = 1.0
+"""Time between two looks at the job."""
 
 Pod = dict[str, Any]
 
 
-def chaos(
-    client: RLTrainingClient,
-    file: str,
-    changes: Sequence[str],
-    kills: Sequence[str],
-    freezes: Sequence[str],
-    seconds: str | None,
-) -> int:
-    """Creates the job, disturbs it until it is over, and prints what happened. Returns the exit code.
+@dataclass(frozen=True)
+class _Wait:
+    """A deleted pod whose successor is not ready yet."""
 
-    Raises UsageError before anything is created."""
+    occurrence: Occurrence
+    uid: str
+
+
+def chaos(
+    client: RLTrainingClient, name: str, kills: Sequence[str], freezes: Sequence[str], seconds: str | None
+) -> int:
+    """Disturbs a job until it is over, or for a time, and prints what happened. Returns the exit code.
+
+    Raises ClientError, after it has printed what happened until then.
+    """
     if freezes:
         raise UsageError("--freeze: the pods of a cluster cannot be frozen: use --kill alone with --cluster")
     disturbances = parse(kills, ())
-    if seconds is not None:
-        changes = (*changes, f"stop.seconds={duration('--for', seconds):g}")
-    created = client.create(file, overrides=changes)
-    name = created.metadata.name
-    say(f"created job {name}")
-    disturbing = Disturbing(client.in_namespace(created.metadata.namespace or client.namespace), name)
+    limit = None if seconds is None else duration("--for", seconds)
+    disturbing = Disturbing(client, name)
     try:
-        job = disturbing.run(disturbances)
+        job = disturbing.run(disturbances, limit)
     except KeyboardInterrupt:
-        say(f"The job continues without further kills; see it with: rltrain watch {name}", err=True)
+        say("The job continues without further kills.", err=True)
         return INTERRUPTED
-
-    # Report.
+    finally:
+        for line in table(disturbing.occurrences):
+            say(line)
     status = job.status
-    say("")
-    for line in table(disturbing.occurrences):
-        say(line)
-    say(f"the status counts {status.restarts} restarts: {status.message}")
-    say(f"{status.phase} at step {status.progress.environment_steps:,}")
-    return Exit.OK if status.phase == "Succeeded" else Exit.FAILED
+    say(f"{status.phase} at step {status.progress.environment_steps:,}, {status.restarts} restarts")
+    return Exit.FAILED if status.phase == "Failed" else Exit.OK
 
 
 class Disturbing:
-    """Deletes pods of a job."""
+    """Deletes pods of one job. Tolerates an API server that does not answer for some minutes."""
 
     def __init__(self, client: RLTrainingClient, name: str) -> None:
         self.occurrences: list[Occurrence] = []
         self._client, self._name = client, name
-        self._waits: dict[str, tuple[Occurrence, str]] = {}  # by pod: its last kill and the uid before it
+        self._uid = client.get(name).metadata.uid
+        self._patience = Patience(client.jobs.api.timing)
+        self._waits: dict[str, _Wait] = {}
         self._began = time.monotonic()
 
-    def run(self, disturbances: Sequence[Disturbance]) -> RLTrainingJob:
-        """Waits until the job learns, then deletes pods until it is over. Returns the job."""
-        # A job that fails is reported like one that succeeds.
-        try:
-            job = self._client.wait(self._name, lambda job: job.status.progress.environment_steps > 0)
-        except JobFailedError:
-            return self._client.get(self._name)
-        chances = [random.Random(f"{job.spec.seed} {number}") for number in range(len(disturbances))]
-        now = time.monotonic()
-        due = [now + each.next_in(chance) for each, chance in zip(disturbances, chances, strict=True)]
+    def run(self, disturbances: Sequence[Disturbance], limit: float | None) -> RLTrainingJob:
+        """Waits until the job learns, then deletes pods for ``limit`` seconds, or until it is over. Returns the job.
 
-        while job.status.completion_time is None:
-            pods = {pod["metadata"]["name"]: pod for pod in self._client.jobs.pods(self._name)}
-            now = time.monotonic()
-            self._note_recoveries(pods, now)
-            for number, (disturbance, chance) in enumerate(zip(disturbances, chances, strict=True)):
-                if now >= due[number]:
-                    due[number] = now + disturbance.next_in(chance)
-                    self._kill(disturbance.role, pods, chance)
+        Raises JobDeletedError, and the error of an API server that does not answer for too long.
+        """
+        chances: list[random.Random] = []
+        due: list[float] = []
+        end: float | None = None
+        while True:
+            try:
+                job = self._job()
+                if job.status.completion_time is not None:
+                    return job
+                now = time.monotonic()
+                if end is not None and now >= end and not self._waits:
+                    return job
+                # Begin when the job learns.
+                if not due and job.status.progress.environment_steps:
+                    chances = [random.Random(f"{job.spec.seed} {n}") for n in range(len(disturbances))]
+                    due = [
+                        now + each.next_in(chance) for each, chance in zip(disturbances, chances, strict=True)
+                    ]
+                    end = None if limit is None else now + limit
+                self._disturb(disturbances, chances, due, end)
+                self._patience.succeeded()
+            except (ServerError, ClusterUnreachableError) as error:
+                self._patience.failed(error)
             time.sleep(PAUSE_SECONDS)
-            job = self._client.get(self._name)
+
+    def _job(self) -> RLTrainingJob:
+        job = self._client.get(self._name)
+        if job.metadata.uid != self._uid:
+            raise JobDeletedError(f"job {self._name} was deleted, and created again")
         return job
+
+    def _disturb(
+        self,
+        disturbances: Sequence[Disturbance],
+        chances: Sequence[random.Random],
+        due: list[float],
+        end: float | None,
+    ) -> None:
+        """Deletes the pods that are due, and notes which pods are ready again."""
+        now = time.monotonic()
+        is_due = [now >= moment and (end is None or now < end) for moment in due]
+        if not self._waits and not any(is_due):
+            return
+        pods = {pod["metadata"]["name"]: pod for pod in self._client.jobs.pods(self._name) if self._owns(pod)}
+        self._note_recoveries(pods)
+        for number, (disturbance, chance) in enumerate(zip(disturbances, chances, strict=True)):
+            if is_due[number]:
+                due[number] = time.monotonic() + disturbance.next_in(chance)
+                self._kill(disturbance.role, pods, chance)
+
+    def _owns(self, pod: Pod) -> bool:
+        return any(owner["uid"] == self._uid for owner in pod["metadata"].get("ownerReferences") or ())
 
     def _kill(self, role: str, pods: dict[str, Pod], chance: random.Random) -> None:
         """Deletes a random pod that is ready, without a grace period."""
@@ -102,20 +137,22 @@ class Disturbing:
         if not names:
             return
         name = chance.choice(sorted(names))
-        if not self._client.jobs.delete_pod(name):
+        uid = pods[name]["metadata"]["uid"]
+        if not self._client.jobs.delete_pod(name, uid):
             return
         occurrence = Occurrence(time.monotonic() - self._began, time.time(), "kill", role, name)
         self.occurrences.append(occurrence)
-        self._waits[name] = occurrence, pods[name]["metadata"]["uid"]
+        self._waits[name] = _Wait(occurrence, uid)
         self._say(f"deleted {name}")
 
-    def _note_recoveries(self, pods: dict[str, Pod], now: float) -> None:
-        for name, (occurrence, uid) in list(self._waits.items()):
+    def _note_recoveries(self, pods: dict[str, Pod]) -> None:
+        for name, wait in list(self._waits.items()):
             pod = pods.get(name)
-            if pod is not None and pod["metadata"]["uid"] != uid and _ready(pod):
-                occurrence.recovery_seconds = now - self._began - occurrence.seconds
+            if pod is not None and pod["metadata"]["uid"] != wait.uid and _ready(pod):
+                seconds = time.monotonic() - self._began - wait.occurrence.seconds
+                wait.occurrence.recovery_seconds = seconds
                 del self._waits[name]
-                self._say(f"{name} is ready again after {occurrence.recovery_seconds:.1f} s")
+                self._say(f"{name} is ready again after {seconds:.1f} s")
 
     def _say(self, text: str) -> None:
         say(f"{clock(time.monotonic() - self._began)}  chaos: {text}")

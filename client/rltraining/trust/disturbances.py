@@ -65,21 +65,39 @@ def duration(option: str, text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def table(occurrences: Sequence[Occurrence]) -> list[str]:
-    """Returns a line for each kind of disturbance: how often it happened, and how long recoveries took."""
-    if not occurrences:
-        return ["chaos: nothing was disturbed: the run ended first"]
-    lines = []
+@dataclass(frozen=True)
+class Kind:
+    """One kind of disturbance, such as kills of the learner."""
+
+    name: str
+    count: str
+    recovery: str
+    """How long recoveries took. Empty if there was none."""
+
+
+def kinds(occurrences: Sequence[Occurrence]) -> list[Kind]:
+    """Summarises each kind of disturbance."""
+    found = []
     for action, role in sorted({(each.action, each.role) for each in occurrences}):
         those = [each for each in occurrences if (each.action, each.role) == (action, role)]
         times = [each.recovery_seconds for each in those if each.recovery_seconds is not None]
-        line = f"chaos: {action} {role}, {plural(len(those), 'time')}"
+        recovery = ""
         if times:
-            line += (
-                f", ready again after {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)"
+            recovery = (
+                f"ready again after {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)"
             )
-        lines.append(line)
-    return lines
+        found.append(Kind(f"{action} {role}", plural(len(those), "time"), recovery))
+    return found
+
+
+def table(occurrences: Sequence[Occurrence]) -> list[str]:
+    """Returns a line for each kind of disturbance."""
+    if not occurrences:
+        return ["chaos: nothing was disturbed: the run ended first"]
+    return [
+        ", ".join(filter(None, (f"chaos: {kind.name}", kind.count, kind.recovery)))
+        for kind in kinds(occurrences)
+    ]
 
 
 def _parse(action: Literal["kill", "freeze"], text: str) -> Disturbance:

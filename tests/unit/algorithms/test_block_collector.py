@@ -23,7 +23,7 @@ from rltraining_trainer.algorithms.block_collector import (
 from rltraining_trainer.algorithms.ddpg import DdpgActor
 from rltraining_trainer.dataflow.block_state import BlockState, following
 from rltraining_trainer.environments import Stepper, make_spaces
-from rltraining_trainer.environments.episode_seeds import seed_of
+from rltraining_trainer.environments.episode_seeds import block_options, seed_of
 from rltraining_trainer.environments.seeded_batch import make_seeded_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic, build_deterministic
@@ -90,7 +90,42 @@ class Walks(VectorEnv):
 
 gym.register("Walks-v0", vector_entry_point=f"{__name__}:Walks")
 gym.register("Clock-v0", entry_point=f"{__name__}:Clock")
-gym.register("Batches-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
+
+
+class Masked(Walks):
+    """In each step one action is valid."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, _ = super().reset(**kwargs)
+        return observation, {"action_mask": self._masks}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        running = self.left > 0
+        if (actions != self.left % 2)[running].any():
+            raise ValueError(f"invalid: {actions}")
+        *result, _ = super().step(actions)
+        return (*result, {"action_mask": self._masks})
+
+    @property
+    def _masks(self) -> Any:
+        return np.eye(2, dtype=np.int8)[self.left % 2]
+
+
+gym.register("Masked-v0", vector_entry_point=f"{__name__}:Masked")
+
+
+class ResetsItself(Walks):
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "seeded_resets": True}  # noqa: RUF012 # as in gymnasium
+
+
+gym.register("ResetsItself-v0", vector_entry_point=f"{__name__}:ResetsItself")
+
+
+class Batches(Walks):
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 # as in gymnasium
+
+
+gym.register("Batches-v0", vector_entry_point=f"{__name__}:Batches")
 
 
 def collector(
@@ -244,3 +279,31 @@ def test_an_episode_that_goes_another_way_when_it_is_played_again_is_found() -> 
 def test_vector_environments_alone_are_refused() -> None:
     with pytest.raises(BadConfiguration, match="'Batches-v0' has only a vector_entry_point: register an"):
         make_seeded_environments(Environment(id="Batches-v0"), B)
+    with pytest.raises(BadConfiguration, match=r"resets itself: set .* to AutoresetMode\.DISABLED"):
+        make_seeded_environments(Environment(id="ResetsItself-v0"), B)
+
+
+def test_one_environment_is_made_by_its_entry_point() -> None:
+    gym.register("Either-v0", entry_point=f"{__name__}:Clock", vector_entry_point=f"{__name__}:Walks")
+    one = make_seeded_environments(Environment(id="Either-v0", kwargs={"source": "none"}), 1)
+    one.reset(seed=0, options=block_options((1,), [0], [0]))
+    one.close()
+
+
+def test_an_environment_that_waits_for_its_episode_gets_valid_actions() -> None:
+    """Otherwise it would get those of other episodes, for which it may raise an error."""
+    stays, moves = collector("Masked-v0"), collector("Masked-v0")
+    stays.begin(5, 0, None)
+    moves.begin(5, 0, None)
+    state: BlockState | None = None
+    taken_over = 0
+    for update in range(8):
+        # An episode that has just begun has no action that is known to be valid.
+        if state is not None and (state.ages > 0).all():
+            moves.begin(5, update, state)
+            taken_over += 1
+        expected: dict[str, Any] = stays.rollout()
+        found: dict[str, Any] = moves.rollout()
+        assert_equal(expected, found)
+        state = following(state, found, moves.after)
+    assert taken_over > 2

@@ -161,15 +161,19 @@ def test_differences_are_those_of_runs_with_the_same_seed() -> None:
     first = [run(1, seed, final) for seed, final in enumerate([100.0, 300.0, 500.0])]
     other = [run(2, seed, final) for seed, final in enumerate([90.0, 295.0])] + [run(2, 7, 0.0)]
     unpaired = [run(3, seed, 1.0) for seed in (0, 8)]
+    repeated = [run(4, seed, final) for seed in (0, 1) for final in (0.0, 50.0)]
 
-    best, second, third = estimates(rows([*first, *other, *unpaired]))
+    best, second, fourth, third = estimates(rows([*first, *other, *unpaired, *repeated]))
 
     assert best is not None
     assert second is not None
     assert third is not None
     assert best.difference is None
-    assert second.difference == Interval(-7.5, -10.0, -5.0)
+    assert second.difference == Interval(-7.5, -10.0, -5.0, 2)
     assert third.difference is None, "one pair has no interval"
+    assert fourth is not None
+    assert fourth.difference is not None
+    assert (fourth.difference.mean, fourth.difference.pairs) == (-175.0, 2)
 
 
 def test_equal_returns_have_an_interval_of_one_point() -> None:
@@ -181,9 +185,9 @@ def test_the_table_of_estimates() -> None:
     compared = rows([run(1, 0, 10.0), run(1, 1, 10.0), run(2, 0, 3.0), run(2, 1, 3.0), run(3, 0, 1.0)])
     assert estimates_table(compared, estimates(compared)) == (
         """\
-learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)                  DIFFERENCE
-1                  2           10.00   10.00 to 10.00                    -                           -
-2                  2           3.000   3.000 to 3.000                 1.00   -7.000 (-7.000 to -7.000)"""
+learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)                           DIFFERENCE
+1                  2           10.00   10.00 to 10.00                    -                                    -
+2                  2           3.000   3.000 to 3.000                 1.00   -7.000 (-7.000 to -7.000), 2 pairs"""
     )
     alone = rows([run(1, 0, 10.0)])
     assert estimates_table(alone, estimates(alone)) == ""

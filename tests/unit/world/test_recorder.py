@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,7 @@ class Updates:
     def frames(self) -> list[list[dict[str, Any]]]:
         """Ends the recording, and returns the frames of each file."""
         self.recorder.close()
-        return [list(read_frames(path)) for path in sorted(self.folder.iterdir())]
+        return [list(read_frames(path)) for path in sorted(self.folder.glob(recorder.PATTERN))]
 
     @property
     def size(self) -> int:
@@ -85,12 +86,12 @@ def test_a_drop_of_the_return_ends_the_recording_for_good(tmp_path: Path) -> Non
     recording = Recording(megabytes=1, return_drop=100)
     updates = Updates(tmp_path, recording)
     updates.make(3)
-    for mean, best in ((None, None), (200.0, None), (450.0, 500.0)):
-        updates.recorder.look(mean, best)
+    for mean in (None, 200.0, 500.0, 450.0):
+        updates.recorder.check_return(mean)
         assert list(updates.recorder.warnings()) == []
-    updates.recorder.look(400.0, 500.0)
+    updates.recorder.check_return(400.0)
     updates.make(2)
-    updates.recorder.look(500.0, 500.0)
+    updates.recorder.check_return(500.0)
 
     # A restarted learner does not continue it.
     restarted = Updates(tmp_path, recording)
@@ -102,6 +103,19 @@ def test_a_drop_of_the_return_ends_the_recording_for_good(tmp_path: Path) -> Non
         assert [warning.message for warning in each.recorder.warnings()] == [ended]
     (path,) = updates.folder.glob("*.frames")
     assert [frame["update"] for frame in read_frames(path) if frame["kind"] == "update"] == [0, 1, 2]
+
+    # A later update whose loss is NaN is kept nevertheless.
+    restarted.recorder.before_update(restarted.paths, ["data"], 1000)
+    restarted.recorder.diverged(restarted.paths, Diverged("NaN"))
+    assert [frame["kind"] for frame in restarted.frames()[-1]] == ["state", "update", "error"]
+
+    # The user deletes the recording, and restarts the learner, whose return is still low.
+    rmtree(updates.folder)
+    again = Updates(tmp_path, recording)
+    again.make(2)
+    again.recorder.check_return(400.0)
+    assert list(again.recorder.warnings()) == []
+    assert len(again.frames()) == 1
 
 
 def test_files_begin_between_rollouts(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ class BlockCollector(ABC):
         options = block_options((self.seed, EPISODES, block), episodes, [oldest - age for age in ages])
         observation, first = self.stepper.reset(0, options), np.ones(batch, bool)
 
-        # Take the same actions again.
-        for action in state.actions if state is not None else ():
+        # Take the same actions again. Those that an environment ignores before its episode are also valid at its beginning.
+        for action in _played_again(state) if state is not None else ():
             observation = self.stepper.step(self.to_environment(action)).observation
         if state is not None:
             if not np.array_equal(
@@ -207,6 +207,14 @@ class TransitionBlockCollector(BlockCollector, TransitionCollector):
         observations = np.concatenate((rows.observation, self._observation[None]))
         results = np.stack((rows.reward, (rows.terminated | rows.truncated).astype(np.float32)), 1)
         return torch.from_numpy(observations), torch.from_numpy(results)
+
+
+def _played_again(state: BlockState) -> Tensor:
+    """Returns the actions ``[R, B, ...]`` of a block, with an environment's first action in place of earlier ones."""
+    rows = len(state.actions)
+    starts = (rows - state.ages).clamp(max=max(0, rows - 1))
+    index = torch.maximum(torch.arange(rows)[:, None], starts)
+    return state.actions[index, torch.arange(len(starts))]
 
 
 def not_reproducible(name: str, where: str) -> BadConfiguration:

@@ -27,12 +27,13 @@ from rltraining_trainer.environments.make import (
     make_environments,
     making,
 )
+from rltraining_trainer.errors import BadConfiguration
 
 SEEDED_RESETS = "seeded_resets"
 """Key in the metadata of a class of vector environments. True: ``reset`` takes a list with a seed for each environment."""
 
 FEW = 4
-"""Up to this number of CartPoles, stepping single ones is faster."""
+"""Up to this number, stepping single environments is faster."""
 
 
 def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
@@ -41,13 +42,16 @@ def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
     They begin where ``block_options`` say. A vector environment is used if it has no wrappers, resets by
     ``options["reset_mask"]`` (mode Disabled), and has ``SEEDED_RESETS`` in its metadata. Otherwise single environments.
 
-    Raises like ``make_environments``, and BadConfiguration if there are no such environments.
+    Raises like ``make_environments``, and BadConfiguration if there are no such environments, or they reset themselves.
     """
     registered, wrappers = find(spec)
     creator = registered.vector_entry_point
+    has_single = registered.entry_point is not None
     if creator is None or spec.stepping != "Serial" or wrappers or registered.additional_wrappers:
         return make_environments(with_seeded_episodes(spec), num_envs)
-    if creator == CARTPOLE and num_envs > FEW:
+    if has_single and num_envs <= FEW:
+        return make_environments(with_seeded_episodes(spec), num_envs)
+    if creator == CARTPOLE:
         seeded = copy.deepcopy(registered)
         seeded.vector_entry_point = SeededCartPole  # type: ignore[assignment]
         with making(spec):
@@ -55,7 +59,13 @@ def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
             return SeededBatch(gym.make_vec(seeded, num_envs, VectorizeMode.VECTOR_ENTRY_POINT, **options))
     with making(spec):
         loaded = load_env_creator(creator) if isinstance(creator, str) else creator
-    if getattr(loaded, "metadata", {}).get(SEEDED_RESETS):
+    metadata = getattr(loaded, "metadata", {})
+    if metadata.get(SEEDED_RESETS):
+        if metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+            raise BadConfiguration(
+                f"spec.reproducible: environment {spec.id!r} has {SEEDED_RESETS!r} in its metadata, but resets itself: "
+                "set metadata['autoreset_mode'] to AutoresetMode.DISABLED"
+            )
         return SeededBatch(make_environments(spec, num_envs))
     return make_environments(with_seeded_episodes(spec), num_envs)
 

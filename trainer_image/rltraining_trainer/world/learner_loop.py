@@ -160,7 +160,8 @@ class LearnerLoop:
             return False
         record.look(terms, now)
         if self._recorder is not None:
-            self._recorder.look(record.progress.returns.mean, record.progress.best_return)
+            returns = record.progress.returns
+            self._recorder.check_return(returns.mean if returns.full else None)
         if self._state == "Waiting" and (record.begun or self.updates):
             self._state = "Training"
         return record.stop_reason is not None

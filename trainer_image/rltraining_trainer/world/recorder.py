@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -61,6 +62,7 @@ class Recorder:
         self._return_drop = recording.return_drop if recording is not None else None
         ended = self._folder / ENDED
         self._ended = ended.read_text() if recording is not None and ended.exists() else ""
+        self._best = -math.inf  # the best mean return since this process started
         self._incarnation = secrets.token_hex(8)
         self._file: FrameWriter | None = None
         self._path = Path()
@@ -74,11 +76,11 @@ class Recorder:
 
     def before_update(self, paths: RunPaths, batch: Any, total_steps: int | None) -> None:
         """Keeps the data of the next update."""
-        if self._failure or self._ended:
+        if self._failure:
             return
         try:
             facts = {"total_steps": total_steps, "moments": list(paths.moments), **paths.facts()}
-            if self._limit is None:
+            if self._keeps_failures_only:
                 self._remember(paths, batch, facts)
             else:
                 self._write(paths, batch, facts)
@@ -88,7 +90,7 @@ class Recorder:
     def after_update(self, paths: RunPaths, *, is_complete: bool) -> None:
         """Keeps a hash of the state. ``is_complete``: no signal has cut the update short."""
         self._last = self._state = None
-        if self._failure or self._ended or self._file is None or not is_complete:
+        if self._failure or self._keeps_failures_only or self._file is None or not is_complete:
             return
         try:
             algorithm = paths.algorithm
@@ -99,10 +101,10 @@ class Recorder:
 
     def diverged(self, paths: RunPaths, error: Diverged) -> None:
         """Keeps the update that raised ``error``, and its message."""
-        if self._failure or self._ended:
+        if self._failure:
             return
         try:
-            if self._limit is None:
+            if self._keeps_failures_only:
                 self._keep_last(paths)
             if self._file is not None:
                 self._file.write({"kind": "error", "update": self._number, "text": str(error)})
@@ -110,23 +112,24 @@ class Recorder:
         except Exception as problem:
             self._fail(problem)
 
-    def look(self, mean_return: float | None, best_return: float | None) -> None:
-        """Ends the recording if the return has dropped by ``recording.returnDrop``."""
-        drop = self._return_drop
-        if drop is None or self._failure or self._ended or mean_return is None or best_return is None:
+    def check_return(self, mean_return: float | None) -> None:
+        """Ends the recording if the return has dropped by ``recording.returnDrop`` since this process started."""
+        if self._return_drop is None or mean_return is None or self._failure or self._ended:
             return
-        if mean_return <= best_return - drop:
-            self._ended = (
-                f"the recording has ended: the mean return is {mean_return:.6g}, and was {best_return:.6g} before. "
-                f"Its newest update is number {self._number}"
-            )
-            _LOG.warning("%s", self._ended)
-            self.close()
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / ENDED).write_text(self._ended)
-            except OSError as error:
-                self._fail(error)
+        self._best = max(self._best, mean_return)
+        if mean_return > self._best - self._return_drop:
+            return
+        newest = f"Its newest update is number {self._number}" if self._file is not None else "It is empty"
+        returns = f"the mean return is {mean_return:.6g}, and was {self._best:.6g} before"
+        self._ended = f"the recording has ended: {returns}. {newest}"
+        _LOG.warning("%s", self._ended)
+        self.close()
+        self._file = None
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / ENDED).write_text(self._ended)
+        except OSError as error:
+            self._fail(error)
 
     def close(self) -> None:
         if self._file is not None:
@@ -138,6 +141,10 @@ class Recorder:
             yield Warning(reason="RecordingNotWritten", message=self._failure)
         elif self._ended:
             yield Warning(reason="RecordingEnded", message=self._ended)
+
+    @property
+    def _keeps_failures_only(self) -> bool:
+        return self._limit is None or bool(self._ended)
 
     def _remember(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
         """Keeps the data in memory."""
@@ -195,7 +202,7 @@ class Recorder:
                 "threads": torch.get_num_threads(),
             }
         )
-        if self._limit is None:
+        if self._limit is None or self._ended:
             return
         # A file may have up to a share of the limit more than now.
         left = self._limit * (1 - 1 / FILES) - self._file.size
