@@ -81,6 +81,40 @@ def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_
     assert hashes[0].count("\n") >= 10, "one line for each update"
 
 
+@pytest.mark.at_once
+def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(team: Team) -> None:
+    team.cluster.need_local("it reads the files of a volume")
+
+    def spec(name: str, samplers: int, steps: int) -> Json:
+        changes = {
+            "algorithm": {"ppo": {"rolloutLength": 16, "learningRateSchedule": "Constant"}},
+            "sampler": {"replicas": samplers},
+            "reproducible": {"blocks": 4, "hashEvery": 1},
+            "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
+            "stop": {"environmentSteps": steps},
+        }
+        return example("cartpole-ppo", **changes) | team.gentle(name)
+
+    with team.job("repeat-scaled", spec("repeat-scaled", 1, 10**9)) as job:
+        job.until_ready("1/1", "1/1")
+        for samplers in (4, 2):
+            team.kubectl("scale", "rlj", job.name, f"--replicas={samplers}")
+            job.until_ready("1/1", f"{samplers}/{samplers}")
+            job.until_steps()
+        team.kubectl("delete", "pod", f"{job.name}-learner-0", "--grace-period=1")
+        job.until(lambda status: status["learner"]["restarts"] == 1, "counted for a learner")
+        job.until_ready("1/1", "2/2")
+        job.until_steps()
+        job.patch({"stop": {"environmentSteps": job.steps}})
+        steps = job.until_phase("Succeeded")["progress"]["environmentSteps"]
+        hashes = (job.volume() / "hashes.jsonl").read_text()
+    assert hashes.count("\n") >= 6, "one line for each update"
+
+    with team.job("repeat-calm", spec("repeat-calm", 4, steps)) as job:
+        job.until_phase("Succeeded")
+        assert (job.volume() / "hashes.jsonl").read_text() == hashes
+
+
 @at_once
 def test_a_killed_parameter_holder_comes_back_and_both_continue_from_a_checkpoint(team: Team) -> None:
     team.cluster.need_local("it reads the files of a volume")
