@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,18 @@ at_once = pytest.mark.at_once("holders")
 
 MORE_STEPS = 1_000
 """Two samplers of GENTLE need 5 s for these steps, the deletion of a pod 1 s."""
+
+
+ALGORITHMS = "RLTRAINING_TEST_REPRODUCIBLE"
+"""Environment variable: the algorithms of the longest test of reproducible jobs, separated by commas. Default: ppo."""
+_REPLAY = {"batchSize": 32, "replay": {"minimum": 300, "samplesPerInsert": 2}}
+REPRODUCIBLE: dict[str, Json] = {
+    "a2c": {"rolloutLength": 16, "learningRateSchedule": "Constant"},
+    "ppo": {"rolloutLength": 16, "learningRateSchedule": "Constant"},
+    "impala": {"unrollLength": 16, "learningRateSchedule": "Constant"},
+    **dict.fromkeys(("dqnApex", "ddpgApex", "sac", "td3"), _REPLAY),
+}
+CONTINUOUS = ("ddpgApex", "sac", "td3")
 
 
 def code_of_example(team: Team, module: str) -> Json:
@@ -81,21 +94,28 @@ def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_
     assert hashes[0].count("\n") >= 10, "one line for each update"
 
 
+@pytest.mark.parametrize("algorithm", os.environ.get(ALGORITHMS, "ppo").split(","))
 @pytest.mark.at_once
-def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(team: Team) -> None:
+def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(
+    team: Team, algorithm: str
+) -> None:
     team.cluster.need_local("it reads the files of a volume")
 
     def spec(name: str, samplers: int, steps: int) -> Json:
         changes = {
-            "algorithm": {"ppo": {"rolloutLength": 16, "learningRateSchedule": "Constant"}},
+            "algorithm": {algorithm: REPRODUCIBLE[algorithm]},
             "sampler": {"replicas": samplers},
             "reproducible": {"blocks": 4, "hashEvery": 1},
             "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
             "stop": {"environmentSteps": steps},
         }
-        return example("cartpole-ppo", **changes) | team.gentle(name)
+        whole = example("cartpole-ppo", **changes) | team.gentle(name)
+        if algorithm in CONTINUOUS:
+            whole["environment"] = {"id": "Pendulum-v1", "numEnvs": 1}
+        return whole
 
-    with team.job("repeat-scaled", spec("repeat-scaled", 1, 10**9)) as job:
+    scaled, calm = f"scaled-{algorithm.lower()}", f"calm-{algorithm.lower()}"
+    with team.job(scaled, spec(scaled, 1, 10**9)) as job:
         job.until_ready("1/1", "1/1")
         for samplers in (4, 2):
             team.kubectl("scale", "rlj", job.name, f"--replicas={samplers}")
@@ -110,7 +130,7 @@ def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(te
         hashes = (job.volume() / "hashes.jsonl").read_text()
     assert hashes.count("\n") >= 6, "one line for each update"
 
-    with team.job("repeat-calm", spec("repeat-calm", 4, steps)) as job:
+    with team.job(calm, spec(calm, 4, steps)) as job:
         job.until_phase("Succeeded")
         assert (job.volume() / "hashes.jsonl").read_text() == hashes
 

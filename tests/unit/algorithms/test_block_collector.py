@@ -88,7 +88,7 @@ class Walks(VectorEnv):
         return self.place[:, None].astype(np.float32)
 
 
-gym.register("Walks-v0", vector_entry_point=f"{__name__}:Walks")
+gym.register("BlockOfWalks-v0", vector_entry_point=f"{__name__}:Walks")
 gym.register("Clock-v0", entry_point=f"{__name__}:Clock")
 
 
@@ -111,21 +111,21 @@ class Masked(Walks):
         return np.eye(2, dtype=np.int8)[self.left % 2]
 
 
-gym.register("Masked-v0", vector_entry_point=f"{__name__}:Masked")
+gym.register("BlockOfMasked-v0", vector_entry_point=f"{__name__}:Masked")
 
 
 class ResetsItself(Walks):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "seeded_resets": True}  # noqa: RUF012 # as in gymnasium
 
 
-gym.register("ResetsItself-v0", vector_entry_point=f"{__name__}:ResetsItself")
+gym.register("BlockOfResetsItself-v0", vector_entry_point=f"{__name__}:ResetsItself")
 
 
 class Batches(Walks):
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 # as in gymnasium
 
 
-gym.register("Batches-v0", vector_entry_point=f"{__name__}:Batches")
+gym.register("BlockOfBatches-v0", vector_entry_point=f"{__name__}:Batches")
 
 
 def collector(
@@ -180,7 +180,7 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
         {"id": "CartPole-v1", "batch": 6, "max_episode_steps": 30},
         {"id": "CartPole-v1", "stepping": "Threads"},
         {"id": "Pendulum-v1", "max_episode_steps": 15},
-        {"id": "Walks-v0"},
+        {"id": "BlockOfWalks-v0"},
     ],
 )
 def test_a_block_that_moves_after_each_rollout_gives_the_same_rollouts(environment: dict[str, Any]) -> None:
@@ -277,22 +277,24 @@ def test_an_episode_that_goes_another_way_when_it_is_played_again_is_found() -> 
 
 
 def test_vector_environments_alone_are_refused() -> None:
-    with pytest.raises(BadConfiguration, match="'Batches-v0' has only a vector_entry_point: register an"):
-        make_seeded_environments(Environment(id="Batches-v0"), B)
+    with pytest.raises(
+        BadConfiguration, match="'BlockOfBatches-v0' has only a vector_entry_point: register an"
+    ):
+        make_seeded_environments(Environment(id="BlockOfBatches-v0"), B)
     with pytest.raises(BadConfiguration, match=r"resets itself: set .* to AutoresetMode\.DISABLED"):
-        make_seeded_environments(Environment(id="ResetsItself-v0"), B)
+        make_seeded_environments(Environment(id="BlockOfResetsItself-v0"), B)
 
 
 def test_one_environment_is_made_by_its_entry_point() -> None:
-    gym.register("Either-v0", entry_point=f"{__name__}:Clock", vector_entry_point=f"{__name__}:Walks")
-    one = make_seeded_environments(Environment(id="Either-v0", kwargs={"source": "none"}), 1)
+    gym.register("BlockOfEither-v0", entry_point=f"{__name__}:Clock", vector_entry_point=f"{__name__}:Walks")
+    one = make_seeded_environments(Environment(id="BlockOfEither-v0", kwargs={"source": "none"}), 1)
     one.reset(seed=0, options=block_options((1,), [0], [0]))
     one.close()
 
 
 def test_an_environment_that_waits_for_its_episode_gets_valid_actions() -> None:
     """Otherwise it would get those of other episodes, for which it may raise an error."""
-    stays, moves = collector("Masked-v0"), collector("Masked-v0")
+    stays, moves = collector("BlockOfMasked-v0"), collector("BlockOfMasked-v0")
     stays.begin(5, 0, None)
     moves.begin(5, 0, None)
     state: BlockState | None = None

@@ -45,16 +45,27 @@ def create(api: FakeApi, name: str) -> None:
 
 
 class Operator:
-    """Creates pods again. Ends the job in a phase after a number of deletions."""
+    """Creates pods again within a block. Ends the job in a phase after a number of deletions."""
 
     def __init__(self, api: FakeApi, deletions: int, phase: str) -> None:
         self.deleted: list[str] = []
         self._api, self._deletions, self._phase = api, deletions, phase
-        threading.Thread(target=self._run, daemon=True).start()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Operator:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
 
     def _run(self) -> None:
         api = self._api
         while len(self.deleted) < self._deletions:
+            if self._over.is_set():
+                return
             time.sleep(0.002)
             for name in PODS:
                 if ("default", name) not in api.objects["pods"]:
@@ -65,8 +76,8 @@ class Operator:
 
 
 def test_pods_of_the_named_roles_are_deleted_until_the_job_is_over(trained: FakeApi) -> None:
-    operator = Operator(trained, 4, "Succeeded")
-    result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s")
+    with Operator(trained, 4, "Succeeded") as operator:
+        result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s")
     assert result.exit_code == 0, result.output
     assert {"cartpole-sampler-0", "cartpole-sampler-1"} >= set(operator.deleted)
     assert len(operator.deleted) >= 4
@@ -77,16 +88,16 @@ def test_pods_of_the_named_roles_are_deleted_until_the_job_is_over(trained: Fake
 
 
 def test_a_job_that_fails_is_reported(trained: FakeApi) -> None:
-    Operator(trained, 1, "Failed")
-    result = rltrain("chaos", "cartpole", "--cluster", "--kill", "learner=0.02s")
+    with Operator(trained, 1, "Failed"):
+        result = rltrain("chaos", "cartpole", "--cluster", "--kill", "learner=0.02s")
     assert result.exit_code == 1, result.output
     assert "chaos: kill learner, " in result.stdout
     assert "Failed at step 10, " in result.stdout
 
 
 def test_kills_end_after_a_time_while_the_job_continues(trained: FakeApi) -> None:
-    Operator(trained, 10**9, "Succeeded")
-    result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s", "--for", "0.3s")
+    with Operator(trained, 10**9, "Succeeded"):
+        result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s", "--for", "0.3s")
     assert result.exit_code == 0, result.output
     assert "Running at step 10, " in result.stdout
 
@@ -102,8 +113,10 @@ def test_pods_of_another_job_with_the_same_name_are_not_deleted(trained: FakeApi
             assert trained.changed.wait_for(lambda: len(trained.objects["pods"]) < len(PODS), 60)
             replace()
 
-    threading.Thread(target=when_killed, daemon=True).start()
+    thread = threading.Thread(target=when_killed)
+    thread.start()
     result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s")
+    thread.join()
     assert result.exit_code != 0
     assert "job cartpole was deleted, and created again" in result.stderr
     assert "chaos: kill sampler, 1 time" in result.stdout
@@ -111,9 +124,9 @@ def test_pods_of_another_job_with_the_same_name_are_not_deleted(trained: FakeApi
 
 
 def test_an_api_server_that_does_not_answer_for_a_while_is_tolerated(trained: FakeApi) -> None:
-    Operator(trained, 3, "Succeeded")
     trained.fail("GET", "/pods", failure(503, "ServiceUnavailable", "try later"), times=12)
-    result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s")
+    with Operator(trained, 3, "Succeeded"):
+        result = rltrain("chaos", "cartpole", "--cluster", "--kill", "sampler=0.02s")
     assert result.exit_code == 0, result.output
     assert "chaos: kill sampler, " in result.stdout
 
