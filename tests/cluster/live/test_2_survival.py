@@ -69,8 +69,10 @@ def test_kubectl_and_prometheus_see_it_train(team: Team) -> None:
     assert metrics["survivor-learner-0"]["rltraining_learner_environment_steps_total"] > 0
     for sampler in ("survivor-sampler-0", "survivor-sampler-1"):
         assert metrics[sampler]["rltraining_sampler_environment_steps_total"] > 0
-    operators = [found for pod, found in metrics.items() if pod.startswith(team.release)]
-    assert sum(found["rltraining_leader"] for found in operators) == 1
+    # On a busy node, another replica may be taking over at this moment.
+    _until(lambda: sum(found["rltraining_leader"] for found in _operators(team, pod_metrics(job))) == 1)
+    operators = _operators(team, metrics)
+    assert operators
     assert all(found["rltraining_jobs"] >= 1 for found in operators)
 
 
@@ -127,7 +129,6 @@ def test_its_updates_before_and_after_all_this_are_made_again(team: Team) -> Non
     assert int(updates[1].replace(",", "")) > 10
 
 
-@pytest.mark.at_once("chaos")
 def test_a_job_learns_while_rltrain_chaos_deletes_its_pods(team: Team) -> None:
     program, kills = (
         Path(sys.executable).with_name("rltrain"),
@@ -277,6 +278,11 @@ def _endless(team: Team, name: str, samplers: int) -> Json:
     spec["algorithm"]["impala"]["learningRateSchedule"] = "Constant"
     checkpoint = {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1}
     return spec | team.gentle(name) | {"checkpoint": checkpoint}
+
+
+def _operators(team: Team, metrics: dict[str, dict[str, float]]) -> list[dict[str, float]]:
+    """Returns the metrics of the operator's pods."""
+    return [found for pod, found in metrics.items() if pod.startswith(team.release)]
 
 
 def _until(holds: Callable[[], object]) -> None:

@@ -95,7 +95,6 @@ def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_
 
 
 @pytest.mark.parametrize("algorithm", os.environ.get(ALGORITHMS, "ppo").split(","))
-@pytest.mark.at_once
 def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(
     team: Team, algorithm: str
 ) -> None:
