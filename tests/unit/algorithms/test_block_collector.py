@@ -293,7 +293,7 @@ def test_one_environment_is_made_by_its_entry_point() -> None:
 
 
 def test_an_environment_that_waits_for_its_episode_gets_valid_actions() -> None:
-    """Otherwise it would get those of other episodes, for which it may raise an error."""
+    """Otherwise it would get the actions of other episodes, and might raise an error."""
     stays, moves = collector("BlockOfMasked-v0"), collector("BlockOfMasked-v0")
     stays.begin(5, 0, None)
     moves.begin(5, 0, None)

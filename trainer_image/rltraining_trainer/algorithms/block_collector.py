@@ -57,7 +57,7 @@ class BlockCollector(ABC):
         options = block_options((self.seed, EPISODES, block), episodes, [oldest - age for age in ages])
         observation, first = self.stepper.reset(0, options), np.ones(batch, bool)
 
-        # Take the same actions again. Those that an environment ignores before its episode are also valid at its beginning.
+        # Take the same actions again. An environment that waits gets its first action.
         for action in _played_again(state) if state is not None else ():
             observation = self.stepper.step(self.to_environment(action)).observation
         if state is not None:
