@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rltraining import workdir
 from rltraining.compare import picture
-from rltraining.compare.estimates import SEEDS_MIN, can_estimate, estimates
+from rltraining.compare.estimates import SEEDS_MIN, can_estimate, estimates, pair_counts
 from rltraining.compare.result import Result, of_folder, of_job
 from rltraining.compare.row import Row, rows
 from rltraining.compare.table import as_csv, as_json, tables
@@ -69,9 +69,7 @@ def notes(compared: Sequence[Row]) -> Iterator[str]:
     environments = dict.fromkeys(run.title.partition(" on ")[2] for row in compared for run in row.runs)
     if len(environments) > 1:
         yield f"returns of different environments cannot be compared: {', '.join(environments)}"
-    found = estimates(compared)
-    pairs = [each.difference.pairs for each in found if each is not None and each.difference is not None]
-    seeds = [*(len(row.counted) for row in compared), *pairs]
+    seeds = [*(len(row.counted) for row in compared), *pair_counts(compared)]
     if max(seeds, default=0) < 2:
         return
     if not can_estimate():

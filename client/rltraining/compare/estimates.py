@@ -76,14 +76,25 @@ def _returns(row: Row) -> list[float]:
 
 def difference(row: Row, first: Row) -> Interval | None:
     """Estimates the mean difference of two rows from pairs of runs with the same seed. None if there are fewer than two."""
-    ours, theirs = _by_seed(row), _by_seed(first)
-    pairs = [mean - theirs[seed] for seed, mean in ours.items() if seed in theirs]
-    if len(pairs) < 2:
+    if len(pairs := _pairs(row, first)) < 2:
         return None
     from scipy import stats
 
     low, high = _interval(pairs, lambda values, axis: stats.trim_mean(values, 0.0, axis=axis))
     return Interval(statistics.fmean(pairs), low, high, len(pairs))
+
+
+def pair_counts(rows: Sequence[Row]) -> list[int]:
+    """Returns the number of pairs of each difference."""
+    several = [row for row in rows if len(_returns(row)) > 1]
+    counts = [len(_pairs(row, several[0])) for row in several[1:]]
+    return [count for count in counts if count > 1]
+
+
+def _pairs(row: Row, first: Row) -> list[float]:
+    """Returns the differences of the returns for each seed that both rows have."""
+    ours, theirs = _by_seed(row), _by_seed(first)
+    return [mean - theirs[seed] for seed, mean in ours.items() if seed in theirs]
 
 
 def _by_seed(row: Row) -> dict[int, float]:
