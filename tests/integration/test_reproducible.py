@@ -141,6 +141,7 @@ def test_neither_kills_nor_the_number_of_samplers_change_the_result(runs: Runs, 
         run.kill(OTHER_SAMPLER)
         await run.until(lambda job: job.status.sampler.restarts == 3)
         await until_hashes(run, 5)
+        await eventually(lambda: len(hashes(run.cluster.workdir)) > 20)
 
     disturbed = runs(reproducible_job(algorithm, 1), disturb)
     found = [line["parametersHash"] for line in disturbed[1]]
