@@ -29,9 +29,9 @@ class Samplers:
         self.work: dict[str, list[Work]] = {}
         self.held: dict[str, dict[int, int]] = {}
 
-    def ask(self, name: str, blocks: Sequence[int] = ()) -> None:
-        """Sends rollouts of these blocks, which the sampler then has."""
-        update = self.queue.update
+    def ask(self, name: str, blocks: Sequence[int] = (), update: int | None = None) -> None:
+        """Sends rollouts of these blocks, for this update by default. The sampler then has the blocks."""
+        update = self.queue.update if update is None else update
         held = self.held.setdefault(name, {})
         held |= dict.fromkeys(blocks, update + 1)
         rollouts = [BlockRollout(block, update, UNROLL, {"from": name}) for block in blocks]
@@ -49,13 +49,17 @@ class Samplers:
         """Returns which sampler made each of the update's rollouts."""
         return [rollout.after["from"] for rollout in self.queue.rollouts()]
 
+    def release(self, lag: int = 0) -> None:
+        """Lets samplers make the rollouts of this update, and of ``lag`` updates after it."""
+        self.queue.release(self.queue.update + lag)
+
     def update(self) -> None:
         """Makes an update in which samplers a and b each make their rollouts."""
         self.ask("a", [0, 2])
         self.ask("b", [1, 3])
         assert self.ready()
         self.queue.advance()
-        self.queue.release()
+        self.release()
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def samplers() -> Samplers:
     samplers.ask("b")
     assert not samplers.ready()
     assert samplers.dealt() == {}
-    samplers.queue.release()
+    samplers.release()
     assert samplers.dealt() == {"a": [0, 2], "b": [1, 3]}
     return samplers
 
@@ -92,8 +96,51 @@ def test_parameters_of_the_next_update_come_first(samplers: Samplers) -> None:
     samplers.queue.advance()
     samplers.ask("c")
     assert samplers.dealt() == {}
-    samplers.queue.release()
+    samplers.release()
     assert samplers.dealt() == {"a": [0, 3], "b": [1], "c": [2]}
+
+
+def test_a_sampler_that_has_delivered_continues_with_the_released_updates(samplers: Samplers) -> None:
+    samplers.release(lag=1)
+    samplers.ask("a", [0, 2])
+    assert [(one.block, one.update, one.state) for one in samplers.work["a"]] == [(0, 1, None), (2, 1, None)]
+    samplers.dealt()
+    samplers.ask("a", [0, 2], update=1)
+    assert samplers.dealt() == {}, "not released"
+    assert not samplers.ready()
+    assert samplers.queue.counts() == {"pushed": 4, "used": 0, "dropped": 0, "queued": 4}
+
+    # The other sampler has new environments, as after a restart, and delivers.
+    samplers.ask("b", [1, 3])
+    samplers.held.clear()
+    samplers.ask("b")
+    assert [(one.block, one.update) for one in samplers.work["b"]] == [(1, 1), (3, 1)]
+    assert all(one.state is not None and one.state.ages.tolist() == [T] * B for one in samplers.work["b"])
+    samplers.dealt()
+    assert samplers.ready()
+    samplers.queue.advance()
+    assert samplers.queue.counts() == {"pushed": 6, "used": 4, "dropped": 0, "queued": 2}
+    samplers.ask("b", [1, 3])
+    assert samplers.ready()
+    assert samplers.sources() == ["a", "b", "a", "b"]
+    samplers.release(lag=1)
+    assert samplers.dealt() == {"a": [0, 2], "b": [1, 3]}
+
+
+def test_overdue_blocks_come_before_later_updates(samplers: Samplers) -> None:
+    samplers.ask("a", [0, 2])
+    samplers.now = DEADLINE
+    samplers.release(lag=1)
+    assert samplers.dealt() == {"a": [1, 3]}
+    samplers.ask("a", [1, 3])
+    assert samplers.ready()
+    assert samplers.dealt() == {"a": [0, 1, 2, 3]}, "b is left out until it asks"
+
+
+def test_a_rollout_whose_block_lacks_the_rollout_before_is_dropped(samplers: Samplers) -> None:
+    samplers.release(lag=1)
+    samplers.ask("b", [1, 3], update=1)
+    assert samplers.queue.counts() == {"pushed": 2, "used": 0, "dropped": 2, "queued": 0}
 
 
 def test_a_waiting_sampler_receives_overdue_blocks_and_the_first_rollout_counts(samplers: Samplers) -> None:
@@ -122,7 +169,7 @@ def test_blocks_of_a_sampler_that_dies_with_work_of_the_last_update_are_overdue_
     samplers.ask("b", [1, 3])
     assert samplers.ready()
     samplers.queue.advance()
-    samplers.queue.release()
+    samplers.release()
     assert samplers.dealt() == {"b": [1, 3]}
 
     # a dies before it asks again.
@@ -141,7 +188,7 @@ def test_samplers_that_were_late_are_left_out_until_they_ask(samplers: Samplers)
         samplers.work.clear()
         assert samplers.ready()
         samplers.queue.advance()
-        samplers.queue.release()
+        samplers.release()
         assert samplers.dealt() == dealt
         samplers.ask("a", dealt["a"])
         samplers.ask("b", dealt.get("b", []))
@@ -195,7 +242,7 @@ def test_a_resumed_queue_repeats_the_update(samplers: Samplers) -> None:
     resumed = Samplers()
     resumed.queue.set_state(state)
     resumed.held["a"] = {0: 1, 1: 2, 2: 0}
-    resumed.queue.release()
+    resumed.release()
     resumed.ask("a")
     assert [work.state is None for work in resumed.work["a"]] == [True, False, False, False]
     assert [work.update for work in resumed.work["a"]] == [1] * 4

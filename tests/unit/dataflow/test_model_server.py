@@ -37,22 +37,20 @@ def test_what_was_handed_out_never_changes() -> None:
     assert not first.requires_grad
 
 
-def test_held_parameters_are_served_until_the_next_call() -> None:
+def test_a_snapshot_is_served_after_newer_parameters_are_published() -> None:
     models = ModelServer()
     models.publish(torch.full((1,), 1.0))
-    models.hold()
+    snapshot = models.newest
     models.publish(torch.full((1,), 2.0))
-    version, held = models.newer_than(0)
-    assert (version, held, models.held) == (1, torch.ones(1), torch.ones(1))
-    assert models.newer_than(1) == (1, None)
-    models.hold()
+    assert models.newer_than(0, snapshot) == (1, torch.ones(1))
+    assert models.newer_than(1, snapshot) == (1, None)
     assert models.newer_than(1) == (2, torch.full((1,), 2.0))
 
     # Other parameters, of a checkpoint, get a new version, and so do the newest.
-    models.hold(torch.full((1,), 9.0))
-    version, held = models.newer_than(2)
-    assert (version, held) == (3, torch.full((1,), 9.0))
-    models.hold()
+    other = torch.full((1,), 9.0)
+    snapshot = models.with_version(other)
+    other.zero_()
+    assert models.newer_than(2, snapshot) == (3, torch.full((1,), 9.0))
     assert models.newer_than(3) == (4, torch.full((1,), 2.0))
 
 

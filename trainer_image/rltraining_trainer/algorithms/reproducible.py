@@ -52,7 +52,7 @@ def learn_from_blocks(
 
     def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor | float]:
         """Makes all updates from these rollouts, also if this process is asked to end meanwhile."""
-        number = blocks.begin()
+        number = blocks.update
         torch.manual_seed(seed_of(world.spec.seed, MINIBATCHES, number))
         unrolls: list[Any] = [rollout.unroll for rollout in rollouts]
         terms = learner.step(unrolls, reduce)

@@ -44,7 +44,7 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
     def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor]:
         """Makes all updates after these rollouts, also if this process is asked to end meanwhile."""
         # Insert the transitions.
-        number = blocks.begin()
+        number = blocks.update
         torch.manual_seed(seed_of(seed, MINIBATCHES, number))
         for rollout in rollouts:
             found = rollout.unroll

@@ -44,7 +44,8 @@ class BlockQueue:
     """Thread-safe. A sampler asks for work with the rollouts that it has made, and waits until there is work.
 
     The present samplers share the blocks. A rollout does not depend on its sampler: if a sampler does not deliver in
-    time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts.
+    time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts. A sampler that has
+    delivered continues with later updates, as far as these are released.
 
     Args:
         count: number of blocks.
@@ -67,13 +68,14 @@ class BlockQueue:
         self._samplers, self._deadline, self._clock = samplers, deadline, clock
         self._changed = threading.Condition()
         self._states: list[BlockState | None] = [None] * count
-        self._rollouts: dict[int, BlockRollout] = {}
-        # The newest sampler of each block that was dealt in this update, and the time.
-        self._dealt: dict[int, tuple[str, float]] = {}
+        # By update and block: the rollouts, and the newest sampler to which the work was dealt, with the time.
+        self._rollouts: dict[tuple[int, int], BlockRollout] = {}
+        self._dealt: dict[tuple[int, int], tuple[str, float]] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._present: set[str] = set()
-        self._open = self._closed = False
-        self._opened = 0.0  # when this update began
+        self._closed = False
+        self._released = -1  # the last update whose rollouts may be made
+        self._opened = 0.0  # since when the rollouts of this update may be made
         # Seconds of the quickest sampler in the last update and in this one. None: not known yet.
         self._quickest: tuple[float | None, float | None] = (None, None)
         self._pushed = self._used = self._dropped = 0
@@ -91,20 +93,20 @@ class BlockQueue:
             # Count each block's first rollout.
             for rollout in rollouts:
                 self._pushed += 1
-                is_block = 0 <= rollout.block < len(self._states)
-                if rollout.update != self.update or rollout.block in self._rollouts or not is_block:
+                key = rollout.update, rollout.block
+                if key in self._rollouts or not self._is_awaited(*key):
                     self._dropped += 1
                     continue
-                self._rollouts[rollout.block] = rollout
-                dealt = self._dealt.get(rollout.block)
+                self._rollouts[key] = rollout
+                dealt = self._dealt.get(key)
                 if dealt is not None and dealt[0] == sampler:
                     last, quickest = self._quickest
                     seconds = now - dealt[1]
                     self._quickest = last, seconds if quickest is None else min(quickest, seconds)
-            # Blocks that it was asked for and did not deliver are lost.
-            for block in [block for block, (other, _) in self._dealt.items() if other == sampler]:
-                if block not in self._rollouts:
-                    del self._dealt[block]
+            # Rollouts that it was asked for and did not deliver are lost.
+            for key in [key for key, (other, _) in self._dealt.items() if other == sampler]:
+                if key not in self._rollouts:
+                    del self._dealt[key]
             self._present.add(sampler)
             earlier = self._waiting.get(sampler)
             self._waiting[sampler] = _Waiting(reply, dict(held), now)
@@ -119,7 +121,7 @@ class BlockQueue:
         while True:
             self._reply()
             with self._changed:
-                ready = self._open and len(self._rollouts) == len(self._states)
+                ready = self._released >= self.update and all(key in self._rollouts for key in self._keys())
                 left = until - self._clock()
                 if ready or self._closed or left <= 0.0:
                     return ready
@@ -128,27 +130,30 @@ class BlockQueue:
     def rollouts(self) -> list[BlockRollout]:
         """Returns the rollouts of this update in the order of blocks."""
         with self._changed:
-            return [self._rollouts[block] for block in range(len(self._states))]
+            return [self._rollouts[key] for key in self._keys()]
 
     def advance(self) -> None:
-        """Ends the update with its rollouts. The next one begins with ``release``, when there are newer parameters."""
+        """Ends the update with its rollouts."""
         with self._changed:
-            used = [self._rollouts[block] for block in range(len(self._states))]
+            used = [self._rollouts.pop(key) for key in self._keys()]
+            for key in self._keys():
+                self._dealt.pop(key, None)
             self._states = [
                 following(state, rollout.unroll, rollout.after)
                 for state, rollout in zip(self._states, used, strict=True)
             ]
             self._used += len(used)
-            self._rollouts, self._dealt, self._open = {}, {}, False
             last, quickest = self._quickest
             self._quickest = last if quickest is None else quickest, None
             self.update += 1
+            self._opened = self._clock()
 
-    def release(self) -> None:
-        """Begins an update, unless it has begun."""
+    def release(self, update: int) -> None:
+        """Lets samplers make the rollouts of updates up to this one, for which there are parameters now."""
         with self._changed:
-            if not self._open:
-                self._open, self._opened = True, self._clock()
+            if self._released < self.update <= update:
+                self._opened = self._clock()
+            self._released = max(self._released, update)
         self._reply()
 
     def close(self) -> None:
@@ -181,60 +186,84 @@ class BlockQueue:
             self._states = [None if block is None else BlockState.from_payload(block) for block in blocks]
             self.update = state["update"]
             self._pushed, self._used, self._dropped = (state[name] for name in ("pushed", "used", "dropped"))
-            self._rollouts, self._dealt, self._open = {}, {}, False
+            self._rollouts, self._dealt, self._released = {}, {}, -1
+
+    def _keys(self) -> list[tuple[int, int]]:
+        """Returns the keys of this update's rollouts."""
+        return [(self.update, block) for block in range(len(self._states))]
+
+    def _is_awaited(self, update: int, block: int) -> bool:
+        """Returns whether the rollout of this update is the next or a later one of an existing block."""
+        if not 0 <= block < len(self._states):
+            return False
+        return update == self.update or (update <= self._released and (update - 1, block) in self._rollouts)
 
     def _reply(self) -> None:
         """Replies to the samplers for which there is work."""
         replies: list[tuple[Reply, list[Work]]] = []
         with self._changed:
             now = self._clock()
-            work = self._deal(now) if self._open and not self._closed else {}
+            work = {} if self._closed else self._deal(now)
             for sampler, waiting in list(self._waiting.items()):
                 found = work.get(sampler, [])
                 if found or self._closed or now >= waiting.since + LONGEST_SECONDS:
                     del self._waiting[sampler]
                     replies.append(
-                        (waiting.reply, [self._work(block, sampler, waiting, now) for block in found])
+                        (waiting.reply, [self._work(*key, sampler, waiting, now) for key in found])
                     )
         for reply, items in replies:
             reply(items)
 
-    def _deal(self, now: float) -> dict[str, list[int]]:
-        """Returns the blocks for samplers that wait."""
+    def _deal(self, now: float) -> dict[str, list[tuple[int, int]]]:
+        """Returns the work for samplers that wait. Each sampler gets rollouts of one update."""
         # Share the blocks among the present samplers, always in the same way so that they keep their blocks.
         present = [name for name in self._samplers() if name in self._present]
-        if not present:
+        if not present or self._released < self.update:
             return {}
-        work: dict[str, list[int]] = {}
-        # The sampler of each other block, and since when it has it.
-        pending: dict[int, tuple[str, float]] = {}
-        for block in range(len(self._states)):
-            owner = present[block % len(present)]
-            if block in self._rollouts:
+        owners = [present[block % len(present)] for block in range(len(self._states))]
+        work: dict[str, list[tuple[int, int]]] = {}
+        # The sampler of each other rollout, and since when it has the work.
+        pending: dict[tuple[int, int], tuple[str, float]] = {}
+        for key, owner in zip(self._keys(), owners, strict=True):
+            if key in self._rollouts:
                 continue
-            if block in self._dealt or owner not in self._waiting:
-                pending[block] = self._dealt.get(block, (owner, self._opened))
+            if key in self._dealt or owner not in self._waiting:
+                pending[key] = self._dealt.get(key, (owner, self._opened))
             else:
-                work.setdefault(owner, []).append(block)
-        # Deal overdue blocks to samplers that wait, and leave their samplers out until they ask.
+                work.setdefault(owner, []).append(key)
+
+        # Deal overdue work to samplers that wait, and leave its samplers out until they ask.
         waiting = [name for name in present if name in self._waiting and name not in work]
         if waiting:
             known = [seconds for seconds in self._quickest if seconds is not None]
             patience = self._deadline + PATIENCE * min(known, default=0.0)
-            overdue = [block for block, (_, since) in pending.items() if now >= since + patience]
-            for number, block in enumerate(overdue):
-                self._present.discard(pending[block][0])
-                work.setdefault(waiting[number % len(waiting)], []).append(block)
+            overdue = [key for key, (_, since) in pending.items() if now >= since + patience]
+            for number, key in enumerate(overdue):
+                self._present.discard(pending[key][0])
+                work.setdefault(waiting[number % len(waiting)], []).append(key)
+
+        # Samplers that still wait continue with the next updates.
+        for update in range(self.update + 1, self._released + 1):
+            waiting = [name for name in present if name in self._waiting and name not in work]
+            for block, owner in enumerate(owners):
+                key = update, block
+                is_next = (update - 1, block) in self._rollouts and key not in self._rollouts
+                if owner in waiting and is_next and key not in self._dealt:
+                    work.setdefault(owner, []).append(key)
         return work
 
-    def _work(self, block: int, sampler: str, waiting: _Waiting, now: float) -> Work:
-        """Notes that a block is dealt to a sampler."""
-        self._dealt[block] = sampler, now
-        if waiting.held.get(block) == self.update:
-            return Work(block, self.update, None)
+    def _work(self, update: int, block: int, sampler: str, waiting: _Waiting, now: float) -> Work:
+        """Notes that a rollout is dealt to a sampler."""
+        self._dealt[update, block] = sampler, now
+        if waiting.held.get(block) == update:
+            return Work(block, update, None)
+        # The sampler did not make the rollout before: send it the state after that.
         state = self._states[block]
+        for earlier in range(self.update, update):
+            rollout = self._rollouts[earlier, block]
+            state = following(state, rollout.unroll, rollout.after)
         self.moved += state is not None
-        return Work(block, self.update, state)
+        return Work(block, update, state)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from torch import Tensor
 
@@ -11,6 +11,14 @@ FIRST_VERSION = 1
 """Version of the initial parameters."""
 WANTS_NONE = -1
 """Version in requests for the current version without its parameters."""
+
+
+class Snapshot(NamedTuple):
+    """Parameters with their version."""
+
+    version: int
+    parameters: Tensor | None
+    """``[N]``. Do not modify them. None: none are published yet."""
 
 
 class ModelState(TypedDict):
@@ -33,7 +41,6 @@ class ModelServer:
         self._lock = threading.Lock()
         self._version = 0
         self._snapshot: Tensor | None = None
-        self._held: tuple[int, Tensor | None] | None = None  # served instead of the newest
         self._pulls = 0
         self._bytes_sent = 0
 
@@ -48,9 +55,10 @@ class ModelServer:
         return self._snapshot is not None
 
     @property
-    def held(self) -> Tensor | None:
-        """The parameters ``[N]`` of the last `hold`."""
-        return None if self._held is None else self._held[1]
+    def newest(self) -> Snapshot:
+        """The newest parameters."""
+        with self._lock:
+            return Snapshot(self._version, self._snapshot)
 
     @property
     def pulls(self) -> int:
@@ -71,31 +79,25 @@ class ModelServer:
             self._snapshot = snapshot
             return self._version
 
-    def hold(self, flat: Tensor | None = None) -> None:
-        """Serves the newest parameters until the next call, even if newer ones are published meanwhile.
-
-        ``flat`` ``[N]``: serves these instead. They get a new version, and so do the newest parameters.
-        """
+    def with_version(self, flat: Tensor) -> Snapshot:
+        """Returns a copy of other parameters ``[N]`` with a new version. The newest parameters get a new version, too."""
         with self._lock:
-            if flat is None:
-                self._held = self._version, self._snapshot
-            else:
-                self._held = self._version + 1, flat.clone()
-                self._version += 2
+            self._version += 2
+            return Snapshot(self._version - 1, flat.clone())
 
-    def newer_than(self, version: int) -> tuple[int, Tensor | None]:
-        """Returns the version that is served and its parameters ``[N]``. Do not modify these.
+    def newer_than(self, version: int, snapshot: Snapshot | None = None) -> Snapshot:
+        """Returns the newest parameters, or those of ``snapshot``, for a sampler that has ``version``.
 
         The parameters are None if `version` is that one or WANTS_NONE, or if none are published yet.
         """
         with self._lock:
             self._pulls += 1
-            served, parameters = self._held or (self._version, self._snapshot)
+            served, parameters = snapshot or (self._version, self._snapshot)
             if version in (served, WANTS_NONE):
                 parameters = None
             if parameters is not None:
                 self._bytes_sent += parameters.nbytes
-            return served, parameters
+            return Snapshot(served, parameters)
 
     def get_state(self) -> ModelState:
         with self._lock:
@@ -110,4 +112,4 @@ class ModelServer:
             self._version = max(self._version, state["version"])
             self._pulls = state["pulls"]
             self._bytes_sent = state["bytes_sent"]
-            self._snapshot = self._held = None
+            self._snapshot = None

@@ -22,6 +22,7 @@ from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.block_queue import BlockQueue, BlockRollout, Work
 from rltraining_trainer.dataflow.block_state import BlockState
 from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.model_server import Snapshot
 from rltraining_trainer.dataflow.replay import ReplayStats
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.metrics import Numbers
@@ -62,7 +63,7 @@ class LearnerBlocks(DataPath):
         models: the parameters.
         samplers: returns the names of all samplers.
         lag: 0: an update's rollouts are made with the parameters of all updates before. 1: of all but the last one, so
-            that samplers make rollouts while the learner updates.
+            that samplers make rollouts while the learner updates or waits for other samplers.
         deadline: see ``BlockQueue``.
         folder: of the file with the hashes.
         large: messages are large (see ``DataPath.sends_large``).
@@ -86,7 +87,10 @@ class LearnerBlocks(DataPath):
         self.sends_large = large
         self._replay = replay
         self._read, self._models, self._stopping = read, models, stopping
-        self._lag, self._restored = lag, None
+        self._lag = lag
+        # By update: the parameters with which its rollouts are made. `_restored` are those of the first update after a restart.
+        self._snapshots: dict[int, Snapshot] = {}
+        self._restored: Tensor | None = None
         self._queue = BlockQueue(settings.blocks, samplers, deadline)
         self._hashes = HashChain(folder, settings.hash_every)
         self._processors = {processor()}  # all that have taken part in the run
@@ -101,18 +105,14 @@ class LearnerBlocks(DataPath):
             raise Stopped("asked to end")
         return self._queue.rollouts() if self._queue.is_ready(timeout) else []
 
-    def begin(self) -> int:
-        """Begins an update with the rollouts of `take`. Returns the number of updates before it."""
-        update = self._queue.update
-        if self._lag:
-            self._queue.advance()
-            self._release()
-        return update
+    @property
+    def update(self) -> int:
+        """Number of complete updates."""
+        return self._queue.update
 
     def end(self, parameters: Tensor, environment_steps: int) -> None:
-        """Ends the update, after which the parameters are these ``[N]``."""
-        if not self._lag:
-            self._queue.advance()
+        """Ends an update with the rollouts of `take`, after which the parameters are these ``[N]``."""
+        self._queue.advance()
         self._hashes.add(parameters, self._queue.update, environment_steps)
 
     @property
@@ -124,8 +124,7 @@ class LearnerBlocks(DataPath):
 
     def tick(self) -> None:
         # The parameters of the last update are published.
-        if not self._lag:
-            self._release()
+        self._release()
 
     def finish(self) -> None:
         self._done = True
@@ -155,7 +154,7 @@ class LearnerBlocks(DataPath):
     def get_state(self) -> dict[str, Any]:
         return {
             "queue": self._queue.get_state(),
-            "held": self._models.held if self._restored is None else self._restored,
+            "held": self._first_parameters() if self._lag else None,
             "replay": self._replay.get_state() if self._replay is not None else None,
             "hashes": self._hashes.get_state(),
             "processors": sorted(self._processors),
@@ -164,17 +163,26 @@ class LearnerBlocks(DataPath):
     def set_state(self, state: dict[str, Any]) -> None:
         self._processors |= set(state["processors"])
         self._queue.set_state(state["queue"])
-        self._restored = state["held"]
+        self._snapshots, self._restored = {}, state["held"]
         if self._replay is not None:
             self._replay.set_state(state["replay"])
         self._hashes.set_state(state["hashes"])
 
     def _release(self) -> None:
-        """Lets samplers make the next rollouts, with the parameters that are published now."""
-        if self._lag:
-            self._models.hold(self._restored)
-            self._restored = None
-        self._queue.release()
+        """Lets samplers make the rollouts for which the newest parameters were missing."""
+        first, newest = self._queue.update, self._models.newest
+        if self._restored is not None:
+            self._snapshots = {first: self._models.with_version(self._restored)}
+            self._restored, newest = None, self._models.newest
+        self._snapshots = {
+            update: self._snapshots.get(update, newest) for update in range(first, first + self._lag + 1)
+        }
+        self._queue.release(first + self._lag)
+
+    def _first_parameters(self) -> Tensor | None:
+        """Returns the parameters ``[N]`` with which the rollouts of this update are made."""
+        snapshot = self._snapshots.get(self._queue.update)
+        return self._restored if snapshot is None else snapshot.parameters
 
     def _push(self, sender: str, payload: Payload) -> DeferredReply:
         """Receives rollouts. Replies with work. Raises TypeError or ValueError, naming the field, for a wrong message."""
@@ -192,16 +200,18 @@ class LearnerBlocks(DataPath):
         return self._answer(field(payload, "version", int), [])
 
     def _answer(self, version: int, work: Sequence[Work]) -> Payload:
-        newest, parameters = self._models.newer_than(version)
-        # The next parameters are served after the next update has begun: these are of this update if it is the newest.
-        current = [one for one in work if one.update == self._queue.update]
+        # Send the parameters for this work. Without them, another sampler has done it meanwhile, and the update is over.
+        snapshots = self._snapshots
+        update = work[0].update if work else self._queue.update
+        if (snapshot := snapshots.get(update)) is None:
+            work = []
+        newest, parameters = self._models.newer_than(version, snapshot)
         return {
             "version": newest,
             "parameters": parameters,
             "done": self._done,
             "work": [
-                (one.block, one.update, None if one.state is None else one.state.to_payload())
-                for one in current
+                (one.block, one.update, None if one.state is None else one.state.to_payload()) for one in work
             ],
         }
 
