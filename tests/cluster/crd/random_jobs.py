@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -113,6 +113,12 @@ def related(path: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
+@cache
+def _above(paths: frozenset[Path]) -> frozenset[Path]:
+    """Returns the paths and all paths above them."""
+    return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
+
+
 def choices(schema: Json) -> tuple[str, ...]:
     """Returns the fields of a union, exactly one of which must be set. Empty for other objects."""
     for validation in schema.get("x-kubernetes-validations", ()):
@@ -157,7 +163,7 @@ class Draw:
     """Draws random jobs. `wanted` are the paths of fields to set more often than others, `always` is a field to set in
     each job, and `fixed` its value, which is drawn if absent."""
 
-    def __init__(self, random: Random, wanted: Collection[Path], always: Path = (), *fixed: Any) -> None:
+    def __init__(self, random: Random, wanted: frozenset[Path], always: Path = (), *fixed: Any) -> None:
         self._random = random
         self._wanted = wanted
         self._always = always
@@ -216,7 +222,7 @@ class Draw:
     def _chance(self, path: Path) -> float:
         if self._always[: len(path)] == path:
             return 1
-        return SETS_RELATED if any(wanted[: len(path)] == path for wanted in self._wanted) else SETS_FIELD
+        return SETS_RELATED if path in _above(self._wanted) else SETS_FIELD
 
 
 def replaced(whole: Any, path: Path, value: Any) -> Any:
