@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -13,13 +12,11 @@ from rltraining_api.base import ApiModel, OneOf, by_task
 Path = Sequence[str | int]
 
 
-@cache
 def fields_by_key(model: type[ApiModel]) -> dict[str, FieldInfo]:
     """Returns the fields of a model by their names in a manifest."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-@cache
 def child_model(annotation: Any) -> type[ApiModel] | None:
     """Returns the model of a field that contains a model, an optional model or a list of models,
     and None for other fields."""

@@ -29,13 +29,21 @@ class Samplers:
         self.work: dict[str, list[Work]] = {}
         self.held: dict[str, dict[int, int]] = {}
 
-    def ask(self, name: str, blocks: Sequence[int] = (), update: int | None = None) -> None:
+    def ask(
+        self, name: str, blocks: Sequence[int] = (), update: int | None = None, *, working: bool = False
+    ) -> None:
         """Sends rollouts of these blocks, for this update by default. The sampler then has the blocks."""
         update = self.queue.update if update is None else update
         held = self.held.setdefault(name, {})
         held |= dict.fromkeys(blocks, update + 1)
         rollouts = [BlockRollout(block, update, UNROLL, {"from": name}) for block in blocks]
-        self.queue.ask(name, rollouts, held, lambda work: self.work.__setitem__(name, list(work)))
+        reply = lambda work: self.work.__setitem__(name, list(work))  # noqa: E731
+        self.queue.ask(name, rollouts, held, reply, working=working)
+
+    def ask_ahead(self, name: str, blocks: Sequence[int]) -> None:
+        """Asks for work of a sampler that still makes this update's rollouts of these blocks."""
+        self.held[name] = dict.fromkeys(blocks, self.queue.update + 1)
+        self.ask(name, working=True)
 
     def dealt(self) -> dict[str, list[int]]:
         """Returns the blocks that each sampler received since the last call."""
@@ -137,10 +145,89 @@ def test_overdue_blocks_come_before_later_updates(samplers: Samplers) -> None:
     assert samplers.dealt() == {"a": [0, 1, 2, 3]}, "b is left out until it asks"
 
 
-def test_a_rollout_whose_block_lacks_the_rollout_before_is_dropped(samplers: Samplers) -> None:
+def test_a_sampler_asks_for_the_next_work_before_it_delivers(samplers: Samplers) -> None:
+    samplers.ask_ahead("a", [0, 2])
+    assert samplers.dealt() == {}
+    samplers.release(lag=1)
+    assert [(one.block, one.update, one.state) for one in samplers.work["a"]] == [(0, 1, None), (2, 1, None)]
+    samplers.dealt()
+
+    # It delivers, and its next request waits until the other one has delivered too.
+    samplers.queue.deliver("a", [BlockRollout(block, 0, UNROLL, {}) for block in (0, 2)])
+    samplers.held["a"] = {0: 2, 2: 2}
+    samplers.ask("a", working=True)
+    samplers.ask("b", [1, 3])
+    assert samplers.ready()
+    samplers.queue.advance()
+    samplers.dealt()
+    samplers.queue.deliver("a", [BlockRollout(block, 1, UNROLL, {}) for block in (0, 2)])
+    samplers.release(lag=1)
+    assert samplers.dealt() == {"a": [0, 2]}
+    assert samplers.queue.counts() == {"pushed": 6, "used": 4, "dropped": 0, "queued": 2}
+    assert samplers.queue.moved == 0
+
+
+def test_work_is_lost_if_the_sampler_does_not_do_it_any_more(samplers: Samplers) -> None:
+    samplers.ask_ahead("a", [0])
+    assert samplers.dealt() == {"a": [2]}
+
+
+def test_a_sampler_with_work_receives_no_overdue_blocks_before_it_has_delivered(samplers: Samplers) -> None:
+    samplers.ask_ahead("a", [0, 2])
+    samplers.now = DEADLINE
+    assert not samplers.ready()
+    assert samplers.dealt() == {}
+    samplers.queue.deliver("a", [BlockRollout(block, 0, UNROLL, {}) for block in (0, 2)])
+    samplers.now = 4 * DEADLINE
+    assert not samplers.ready()
+    assert samplers.dealt() == {"a": [1, 3]}
+
+
+def test_all_work_of_a_late_sampler_is_dealt_again(samplers: Samplers) -> None:
+    samplers.ask_ahead("b", [1, 3])
+    samplers.ask("a", [0, 2])
+    samplers.release(lag=1)
+    assert samplers.dealt() == {"a": [0, 2], "b": [1, 3]}
+    samplers.now = DEADLINE
+    samplers.ask("a", [0, 2], update=1)
+    assert samplers.dealt() == {"a": [1, 3]}
+    samplers.ask("a", [1, 3])
+    assert [(one.block, one.update) for one in samplers.work["a"]] == [(1, 1), (3, 1)]
+
+
+def test_rollouts_may_overtake_each_other(samplers: Samplers) -> None:
     samplers.release(lag=1)
     samplers.ask("b", [1, 3], update=1)
-    assert samplers.queue.counts() == {"pushed": 2, "used": 0, "dropped": 2, "queued": 0}
+    samplers.ask("b", [1, 3], update=0)
+    assert samplers.queue.counts() == {"pushed": 4, "used": 0, "dropped": 0, "queued": 4}
+    samplers.ask("a", [0, 2])
+    assert samplers.ready()
+
+
+def test_work_of_a_sampler_that_waits_for_work_was_lost(samplers: Samplers) -> None:
+    """A repeated request of a sampler that made the rollout for an earlier incarnation of the learner."""
+    samplers.held["b"] = {1: 1, 3: 1}
+    samplers.ask("b")
+    assert samplers.dealt() == {"b": [1, 3]}
+
+
+def test_the_time_of_work_begins_when_the_work_before_is_delivered(samplers: Samplers) -> None:
+    samplers.ask_ahead("b", [1, 3])
+    samplers.release(lag=1)
+    for update in range(2):
+        samplers.now += 1.0
+        samplers.ask("a", [0, 2], update)
+    samplers.now = 2 * DEADLINE - 0.1  # before b is late
+    samplers.queue.deliver("b", [BlockRollout(block, 0, UNROLL, {}) for block in (1, 3)])
+    assert samplers.ready()
+    samplers.queue.advance()
+    samplers.dealt()
+    samplers.now += 2 * DEADLINE - 0.1  # a has made its rollouts in 1 s
+    assert not samplers.ready()
+    assert samplers.dealt() == {}
+    samplers.now += 0.2
+    assert not samplers.ready()
+    assert samplers.dealt() == {"a": [1, 3]}
 
 
 def test_a_waiting_sampler_receives_overdue_blocks_and_the_first_rollout_counts(samplers: Samplers) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +49,7 @@ class Pair:
             f"blocks/{name}": lambda sender, payload, name=name: self.learner.services[f"blocks/{name}"](
                 sender, payload
             )
-            for name in ("push", "pull")
+            for name in ("push", "deliver", "pull")
         }
         self.endpoint = Endpoint("me", "secret", services)
         self.endpoint.start()
@@ -60,7 +60,10 @@ class Pair:
             token="secret", stopping=threading.Event(), learners=(f"http://127.0.0.1:{self.http.port}",)
         )
         self.parameters = torch.zeros(1)
-        self.sampler = SamplerBlocks(Connections(context, self.endpoint), 1.0)
+        self.make_sampler: Callable[[], SamplerBlocks] = lambda: SamplerBlocks(
+            Connections(context, self.endpoint), 1.0
+        )
+        self.sampler = self.make_sampler()
         self.sampler.attach(self.parameters)
 
     def make_learner(self) -> LearnerBlocks:
@@ -69,6 +72,10 @@ class Pair:
             Reproducible(blocks=2, hash_every=1), reader.unroll, self.models, lambda: ["me"], self.lag, 1.0,
             self.folder, threading.Event(), large=False,
         )  # fmt: skip
+
+    def restart_sampler(self) -> None:
+        self.sampler = self.make_sampler()
+        self.sampler.attach(self.parameters)
 
     def update(self) -> None:
         """Makes an update of the sampler's rollouts, and publishes its parameters."""
@@ -118,8 +125,8 @@ def test_a_sampler_makes_rollouts_with_the_parameters_of_their_update(pair: Pair
         "unrolls/queued": 0,
         "blocks/moved": 0,
     }
-    pair.sampler.work.clear()
-    pair.push()  # as after a restart of the sampler
+    pair.restart_sampler()
+    pair.push()
     assert pair.work() == [(0, 1, True), (1, 1, True)]
     pair.learner.finish()
     with pytest.raises(Stopped):
@@ -150,9 +157,7 @@ def test_an_answer_that_lacks_the_parameters_of_its_update_is_not_used(pair: Pai
     restarts.start()
     pair.push(0)
     restarts.join()
-    assert pair.work() == []
-    pair.push()
-    assert pair.work() == [(0, 1, True), (1, 1, True)]
+    assert pair.work() == [(0, 1, False), (1, 1, False)]
     assert (pair.sampler.version, pair.parameters.tolist()) == (2, [2.0])
 
 
@@ -177,17 +182,30 @@ def test_with_a_lag_rollouts_lack_the_newest_update_also_after_a_restart(pair: P
     pair.learner.set_state(state)
     pair.models.publish(torch.full((1,), 2.0))
     pair.learner.on_group_formed(0, 1)
+    pair.restart_sampler()
     pair.push()
     assert (pair.work(), pair.parameters.tolist()) == ([(0, 1, True), (1, 1, True)], [1.0])
 
-    # The rollouts of the third update are made with the parameters after the first, and those of the fourth wait.
+    # The rollouts of the third update are made with the parameters after the first.
     pair.push(1)
     assert (pair.work(), pair.parameters.tolist()) == ([(0, 2, False), (1, 2, False)], [2.0])
-    updates = threading.Thread(target=pair.update)
-    updates.start()
-    pair.push(2)
-    updates.join()
-    assert (pair.work(), pair.parameters.tolist()) == ([(0, 3, False), (1, 3, False)], [3.0])
+
+
+@pytest.mark.parametrize("pair", [1], indirect=True)
+def test_a_sampler_that_waits_for_work_delivers_its_rollouts_first(pair: Pair) -> None:
+    pair.learner.on_group_formed(0, 1)
+    pair.push()
+    pair.push(0)
+    # The parameters for the third update are missing, which need the rollouts of the first two.
+    for update in range(1, 3):
+        updates = threading.Thread(target=pair.update)
+        updates.start()
+        pair.push(update)
+        updates.join()
+        assert pair.work() == [(0, update + 1, False), (1, update + 1, False)]
+        assert pair.parameters.tolist() == [1.0 + update]
+    assert pair.learner.metrics()["unrolls/dropped"] == 0
+    assert pair.learner.metrics()["blocks/moved"] == 0
 
 
 def test_processors_of_several_kinds_are_reported(pair: Pair) -> None:

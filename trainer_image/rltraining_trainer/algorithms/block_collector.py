@@ -189,7 +189,7 @@ class TransitionBlockCollector(BlockCollector, TransitionCollector):
             "episode_return": result.episode_return,
             "moments": result.moments,
             "action": torch.from_numpy(rows.action),
-            "observation": torch.from_numpy(self._observation[None]),
+            "observation": torch.from_numpy(self._observation[None].copy()),  # environments may reuse theirs
             "first": torch.from_numpy(self.new_first),
         }
 

@@ -126,6 +126,10 @@ class BlockHost:
             if (collector.block, collector.update) != (one.block, one.update):
                 if one.state is not None:
                     _LOG.info("takes over block %d at update %d", one.block, one.update)
+                elif one.update > 0:
+                    raise RuntimeError(
+                        f"block {one.block} was dealt without its state at update {one.update}"
+                    )
                 collector.begin(one.block, one.update, one.state)
             rollout = collector.rollout()
             rollouts.append(BlockRollout(one.block, one.update, rollout, collector.after))

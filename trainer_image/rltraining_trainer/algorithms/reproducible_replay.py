@@ -59,6 +59,8 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
             batch: Any = sample.items
             priorities, terms = learner.step(batch, replay.weights(sample), reduce=reduce)
             replay.update(sample, priorities)
+        # Publish, also without an update: the statistics of observations have changed, and a restarted learner publishes them.
+        run.publish(learner.parameters)
         blocks.end(learner.parameters, replay.environment_steps)
         return terms
 

@@ -41,11 +41,11 @@ Reply = Callable[[list[Work]], None]
 
 
 class BlockQueue:
-    """Thread-safe. A sampler asks for work with the rollouts that it has made, and waits until there is work.
+    """Thread-safe. A sampler asks for work, and delivers its rollouts. It may ask for the next work before it delivers.
 
     The present samplers share the blocks. A rollout does not depend on its sampler: if a sampler does not deliver in
-    time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts. A sampler that has
-    delivered continues with later updates, as far as these are released.
+    time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts. Samplers continue
+    with later updates, as far as these are released.
 
     Args:
         count: number of blocks.
@@ -81,38 +81,37 @@ class BlockQueue:
         self._pushed = self._used = self._dropped = 0
 
     def ask(
-        self, sampler: str, rollouts: Sequence[BlockRollout], held: Mapping[int, int], reply: Reply
+        self,
+        sampler: str,
+        rollouts: Sequence[BlockRollout],
+        held: Mapping[int, int],
+        reply: Reply,
+        *,
+        working: bool = False,
     ) -> None:
         """Adds rollouts, and replies when there is work.
 
         Args:
-            held: the blocks that the sampler has, with the update that their next rollout is for.
+            held: the blocks that the sampler has, with the update that their next rollout is for. If it is working: those
+                that it will have after its present work.
+            working: the sampler is making rollouts, and asks for the work after them.
         """
         with self._changed:
-            now = self._clock()
-            # Count each block's first rollout.
-            for rollout in rollouts:
-                self._pushed += 1
-                key = rollout.update, rollout.block
-                if key in self._rollouts or not self._is_awaited(*key):
-                    self._dropped += 1
-                    continue
-                self._rollouts[key] = rollout
-                dealt = self._dealt.get(key)
-                if dealt is not None and dealt[0] == sampler:
-                    last, quickest = self._quickest
-                    seconds = now - dealt[1]
-                    self._quickest = last, seconds if quickest is None else min(quickest, seconds)
-            # Rollouts that it was asked for and did not deliver are lost.
-            for key in [key for key, (other, _) in self._dealt.items() if other == sampler]:
-                if key not in self._rollouts:
-                    del self._dealt[key]
-            self._present.add(sampler)
+            self._add(sampler, rollouts)
+            # Other work that the sampler has got is lost.
+            for update, block in self._undelivered(sampler):
+                if not working or held.get(block) != update + 1:
+                    del self._dealt[update, block]
             earlier = self._waiting.get(sampler)
-            self._waiting[sampler] = _Waiting(reply, dict(held), now)
-            self._changed.notify_all()
+            self._waiting[sampler] = _Waiting(reply, dict(held), self._clock())
         if earlier is not None:
             earlier.reply([])
+        self._reply()
+
+    def deliver(self, sampler: str, rollouts: Sequence[BlockRollout]) -> None:
+        """Adds rollouts of a sampler that has asked for the next work already."""
+        with self._changed:
+            self._add(sampler, rollouts)
         self._reply()
 
     def is_ready(self, timeout: float) -> bool:
@@ -188,15 +187,40 @@ class BlockQueue:
             self._pushed, self._used, self._dropped = (state[name] for name in ("pushed", "used", "dropped"))
             self._rollouts, self._dealt, self._released = {}, {}, -1
 
+    def _add(self, sampler: str, rollouts: Sequence[BlockRollout]) -> None:
+        """Counts rollouts, and keeps the first of each block."""
+        now = self._clock()
+        for rollout in rollouts:
+            self._pushed += 1
+            key = rollout.update, rollout.block
+            if key in self._rollouts or not self._is_awaited(*key):
+                self._dropped += 1
+                continue
+            self._rollouts[key] = rollout
+            dealt = self._dealt.get(key)
+            if dealt is not None and dealt[0] == sampler:
+                last, quickest = self._quickest
+                seconds = now - dealt[1]
+                self._quickest = last, seconds if quickest is None else min(quickest, seconds)
+        # It begins its other work now.
+        for key in self._undelivered(sampler):
+            self._dealt[key] = sampler, now
+        self._present.add(sampler)
+        self._changed.notify_all()
+
+    def _undelivered(self, sampler: str) -> list[tuple[int, int]]:
+        """Returns the work that the sampler has got and not delivered, by update and block."""
+        return [
+            key for key, (other, _) in self._dealt.items() if other == sampler and key not in self._rollouts
+        ]
+
     def _keys(self) -> list[tuple[int, int]]:
         """Returns the keys of this update's rollouts."""
         return [(self.update, block) for block in range(len(self._states))]
 
     def _is_awaited(self, update: int, block: int) -> bool:
-        """Returns whether the rollout of this update is the next or a later one of an existing block."""
-        if not 0 <= block < len(self._states):
-            return False
-        return update == self.update or (update <= self._released and (update - 1, block) in self._rollouts)
+        """Returns whether a rollout is for this update or a released one. Messages may overtake each other."""
+        return 0 <= block < len(self._states) and self.update <= update <= max(self.update, self._released)
 
     def _reply(self) -> None:
         """Replies to the samplers for which there is work."""
@@ -232,25 +256,37 @@ class BlockQueue:
             else:
                 work.setdefault(owner, []).append(key)
 
-        # Deal overdue work to samplers that wait, and leave its samplers out until they ask.
-        waiting = [name for name in present if name in self._waiting and name not in work]
-        if waiting:
+        # Deal overdue work to samplers that have nothing to do. Leave its samplers out until they deliver or ask.
+        idle = [name for name in present if name in self._waiting and name not in work]
+        idle = [name for name in idle if not self._undelivered(name)]
+        if idle:
             known = [seconds for seconds in self._quickest if seconds is not None]
             patience = self._deadline + PATIENCE * min(known, default=0.0)
             overdue = [key for key, (_, since) in pending.items() if now >= since + patience]
             for number, key in enumerate(overdue):
-                self._present.discard(pending[key][0])
-                work.setdefault(waiting[number % len(waiting)], []).append(key)
+                late = pending[key][0]
+                self._present.discard(late)
+                for undelivered in self._undelivered(late):
+                    del self._dealt[undelivered]
+                work.setdefault(idle[number % len(idle)], []).append(key)
 
-        # Samplers that still wait continue with the next updates.
+        # The others continue with the next updates.
         for update in range(self.update + 1, self._released + 1):
-            waiting = [name for name in present if name in self._waiting and name not in work]
+            waiting = [name for name in self._present if name in self._waiting and name not in work]
             for block, owner in enumerate(owners):
                 key = update, block
-                is_next = (update - 1, block) in self._rollouts and key not in self._rollouts
-                if owner in waiting and is_next and key not in self._dealt:
+                if owner in waiting and key not in self._dealt and self._can_continue(owner, *key):
                     work.setdefault(owner, []).append(key)
         return work
+
+    def _can_continue(self, sampler: str, update: int, block: int) -> bool:
+        """Returns whether this rollout is missing, and the one before is there or is being made by the sampler."""
+        if (update, block) in self._rollouts:
+            return False
+        if (before := (update - 1, block)) in self._rollouts:
+            return True
+        is_its_work = before in self._dealt and self._dealt[before][0] == sampler
+        return is_its_work and self._waiting[sampler].held.get(block) == update
 
     def _work(self, update: int, block: int, sampler: str, waiting: _Waiting, now: float) -> Work:
         """Notes that a rollout is dealt to a sampler."""

@@ -117,7 +117,7 @@ class LearnerBlocks(DataPath):
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        return {f"{PATH}/push": self._push, f"{PATH}/pull": self._pull}
+        return {f"{PATH}/push": self._push, f"{PATH}/deliver": self._deliver, f"{PATH}/pull": self._pull}
 
     def on_group_formed(self, rank: int, size: int) -> None:
         self._release()
@@ -187,14 +187,19 @@ class LearnerBlocks(DataPath):
     def _push(self, sender: str, payload: Payload) -> DeferredReply:
         """Receives rollouts. Replies with work. Raises TypeError or ValueError, naming the field, for a wrong message."""
         version = field(payload, "version", int)
-        rollouts = [self._rollout(item) for item in field(payload, "rollouts", list)]
+        rollouts = self._rollouts(payload)
         held: dict[int, int] = dict(field(payload, "held", list))
         # A new set, since the learner's thread may be reading the old one.
         self._processors = self._processors | {field(payload, "processor", str)}
         deferred = DeferredReply()
         reply = lambda work: deferred.resolve(self._answer(version, work))  # noqa: E731
-        self._queue.ask(sender, rollouts, held, reply)
+        self._queue.ask(sender, rollouts, held, reply, working=field(payload, "working", bool))
         return deferred
+
+    def _deliver(self, sender: str, payload: Payload) -> Payload:
+        """Receives rollouts of a sampler whose last message waits for work."""
+        self._queue.deliver(sender, self._rollouts(payload))
+        return True
 
     def _pull(self, sender: str, payload: Payload) -> Payload:
         return self._answer(field(payload, "version", int), [])
@@ -210,10 +215,14 @@ class LearnerBlocks(DataPath):
             "version": newest,
             "parameters": parameters,
             "done": self._done,
+            "ahead": self._lag > 0,
             "work": [
                 (one.block, one.update, None if one.state is None else one.state.to_payload()) for one in work
             ],
         }
+
+    def _rollouts(self, payload: Payload) -> list[BlockRollout]:
+        return [self._rollout(item) for item in field(payload, "rollouts", list)]
 
     def _rollout(self, item: Payload) -> BlockRollout:
         block, update = field(item, "block", int), field(item, "update", int)
@@ -246,6 +255,9 @@ class SamplerBlocks(SamplerPath):
     def push(self, rollouts: Sequence[BlockRollout], held: Mapping[int, int]) -> None:
         """Sends rollouts, and gets work with its parameters. Raises Stopped.
 
+        With a lag, the sampler asks for its next work before it does the present work, and does not wait for messages. Do not
+        modify the tensors of ``rollouts`` afterwards.
+
         Args:
             held: the blocks that this sampler has, with the update that their next rollout is for.
         """
@@ -255,15 +267,41 @@ class SamplerBlocks(SamplerPath):
             {"block": one.block, "update": one.update, "unroll": one.unroll, "after": one.after}
             for one in rollouts
         ]
-        session.send(rollouts=items, held=list(held.items()), processor=processor())
+        # If the learner has no work yet, it may be waiting for these rollouts.
+        if session.is_unanswered and session.ask(f"{PATH}/deliver", {"rollouts": items}) is not None:
+            items = []
+        # Send the rollouts with a request for the next work, and wait if there is nothing to do.
+        self.work = self._receive()
+        while True:
+            if items or not self.work or session.answer["ahead"]:
+                self._ask(items, held)
+                items = []
+            if self.work:
+                return
+            self.work = self._receive()
+
+    def _ask(self, items: list[dict[str, Any]], held: Mapping[int, int]) -> None:
+        """Sends rollouts, and asks for the work after the present work."""
+        assert self._session is not None
+        # Other blocks may make room for the blocks of this work.
+        held = {one.block: one.update + 1 for one in self.work} if self.work else held
+        self._session.send(
+            rollouts=items, held=list(held.items()), working=bool(self.work), processor=processor()
+        )
+
+    def _receive(self) -> list[Work]:
+        """Waits for the answer to the last message, if there is one. Returns its work."""
+        session = self._session
+        assert session is not None
+        if not session.in_transit:
+            return []
         session.settle()
         self._connections.check(session)
-        self.work = []
         if session.version != session.answer["version"]:
             # The answer to a repeated message relies on parameters of the learner's previous incarnation.
             session.refresh()
-            return
-        self.work = [
+            return []
+        return [
             Work(block, update, None if state is None else BlockState.from_payload(state))
             for block, update, state in session.answer["work"]
         ]

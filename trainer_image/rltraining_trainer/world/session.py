@@ -89,6 +89,16 @@ class MemberSession:
         """Number of connections after the first one."""
         return max(0, self._attachments - 1)
 
+    @property
+    def in_transit(self) -> bool:
+        """Whether the answer to the last message has not been processed."""
+        return self._pending is not None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the answer to the message in transit has not arrived. The call of a lost connection is answered."""
+        return self._pending is not None and not self._pending[1].done()
+
     def send(self, **content: Any) -> None:
         """Sends a message, after the previous message has been answered.
 
