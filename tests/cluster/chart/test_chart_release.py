@@ -110,12 +110,21 @@ def test_definition_and_jobs_stay_when_the_release_goes(releases: Releases, kube
     kubectl.run("patch", "secret", KEY, "-n", "left", "--type=merge", '--patch={"data": {"key": "a2V5"}}')
     releases.install("rl", "left")  # the same release adopts them again
     assert kubectl.run("get", "secret", KEY, "-n", "left", "-o", "jsonpath={.data.key}") == "a2V5"
-    releases.install("rl", "left", {"crds": {"install": False}})
-    releases.uninstall("rl", "left")
+
+
+def test_another_release_adopts_the_definition_if_it_is_asked_to(
+    releases: Releases, kubectl: Kubectl
+) -> None:
+    releases.namespace("adopted")
+    releases.install("rl", "adopted")
+    kubectl.run("wait", "--for=condition=Established", CRD, "--timeout=60s")
+    kubectl.run("apply", "-f", str(JOB), "-n", "adopted")
+    releases.install("rl", "adopted", {"crds": {"install": False}})
+    releases.uninstall("rl", "adopted")
     with pytest.raises(HelmError, match=r"rltrainingjobs\.rltraining\.dev.*cannot be imported"):
-        releases.install("other", "left")
-    releases.install("other", "left", {}, "--take-ownership")
-    assert kubectl.names("rltrainingjobs", "-n", "left") == {"cartpole"}
+        releases.install("other", "adopted")
+    releases.install("other", "adopted", {}, "--take-ownership")
+    assert kubectl.names("rltrainingjobs", "-n", "adopted") == {"cartpole"}
 
 
 def test_two_releases_keep_to_their_namespaces(releases: Releases, kubectl: Kubectl) -> None:
