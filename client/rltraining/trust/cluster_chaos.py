@@ -84,7 +84,9 @@ class Disturbing:
                 if job.status.completion_time is not None:
                     return job
                 now = time.monotonic()
-                if end is not None and now >= end and not self._waits:
+                # End when all pods are ready again, and the status shows it.
+                recovered = not self._waits and job.status.phase != "Restarting"
+                if end is not None and now >= end and recovered:
                     return job
                 # Begin when the job learns.
                 if not due and job.status.progress.environment_steps:

@@ -59,8 +59,9 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
             batch: Any = sample.items
             priorities, terms = learner.step(batch, replay.weights(sample), reduce=reduce)
             replay.update(sample, priorities)
-        # Publish, also without an update: the statistics of observations have changed, and a restarted learner publishes them.
-        run.publish(learner.parameters)
+        # Without an update, publish the new statistics of observations here, because a restarted learner publishes them too.
+        if not terms:
+            run.publish(learner.parameters)
         blocks.end(learner.parameters, replay.environment_steps)
         return terms
 

@@ -74,7 +74,7 @@ class BlockQueue:
         self._waiting: dict[str, _Waiting] = {}
         self._present: set[str] = set()
         self._closed = False
-        self._released = -1  # the last update whose rollouts may be made
+        self._released = -1  # samplers may make the rollouts of updates up to this one
         self._opened = 0.0  # since when the rollouts of this update may be made
         # Seconds of the quickest sampler in the last update and in this one. None: not known yet.
         self._quickest: tuple[float | None, float | None] = (None, None)

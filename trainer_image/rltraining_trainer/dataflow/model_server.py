@@ -86,7 +86,7 @@ class ModelServer:
             return Snapshot(self._version - 1, flat.clone())
 
     def newer_than(self, version: int, snapshot: Snapshot | None = None) -> Snapshot:
-        """Returns the newest parameters, or those of ``snapshot``, for a sampler that has ``version``.
+        """Returns the newest parameters, or the given ``snapshot``, for a sampler with this ``version``.
 
         The parameters are None if `version` is that one or WANTS_NONE, or if none are published yet.
         """

@@ -88,7 +88,7 @@ class LearnerBlocks(DataPath):
         self._replay = replay
         self._read, self._models, self._stopping = read, models, stopping
         self._lag = lag
-        # By update: the parameters with which its rollouts are made. `_restored` are those of the first update after a restart.
+        # The parameters for the rollouts of each update, and after a restart those for the rollouts of the first one.
         self._snapshots: dict[int, Snapshot] = {}
         self._restored: Tensor | None = None
         self._queue = BlockQueue(settings.blocks, samplers, deadline)
@@ -197,7 +197,7 @@ class LearnerBlocks(DataPath):
         return deferred
 
     def _deliver(self, sender: str, payload: Payload) -> Payload:
-        """Receives rollouts of a sampler whose last message waits for work."""
+        """Receives rollouts from a sampler. Its last request for work has no answer yet."""
         self._queue.deliver(sender, self._rollouts(payload))
         return True
 
