@@ -47,8 +47,8 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
         more = "" if in_turns else ", so that more samplers add nothing"
         return (
             f"The learner is the bottleneck: {waits.replace('data', 'data only')}{more}.\n"
-            f"Faster: a GPU if the network is large, a smaller network, {_updates(job)}or more learners "
-            f"(spec.learner.replicas, now {learners})."
+            f"Faster: a GPU{_threads(job, cores)} if the network is large, a smaller network, {_updates(job)}or more "
+            f"learners (spec.learner.replicas, now {learners})."
         )
     if percent <= SAMPLERS_PERCENT:
         return f"Learner and samplers are balanced: {waits}.\nFaster: more samplers together with a faster learner."
@@ -70,6 +70,14 @@ def _updates(job: RLTrainingJob) -> str:
     replay = getattr(algorithm.parameters, "replay", None)
     field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if replay else ""
     return f"fewer updates for each step (spec.algorithm.{algorithm.name}.{field}), " if field else ""
+
+
+def _threads(job: RLTrainingJob, cores: int | None) -> str:
+    """Names the field with the learner's threads. Empty if this machine has no more cores for them."""
+    learner = job.spec.learner
+    threads = learner.threads or 1
+    is_full = cores is not None and learner.replicas * threads + job.replicas("sampler") >= cores
+    return "" if is_full else f" or more threads (spec.learner.threads, now {threads})"
 
 
 def _samplers_field(job: RLTrainingJob) -> str:

@@ -37,6 +37,8 @@ LABEL_APP_NAME = "app.kubernetes.io/name"
 
 SAMPLERS_MAX = 10_000
 LEARNERS_MAX = 64
+THREADS_MAX = 1024
+"""Threads of a learner."""
 REPLAYS_MAX = 64
 MEMBERS_MAX = LEARNERS_MAX + REPLAYS_MAX + SAMPLERS_MAX
 """Pods of a job."""

@@ -19,6 +19,7 @@ from rltraining_api.names import (
     REPLAYS_MAX,
     RESERVED_PREFIX,
     SAMPLERS_MAX,
+    THREADS_MAX,
 )
 
 Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
@@ -104,6 +105,9 @@ class LearnerRole(ApiModel):
     replicas: Annotated[int, Field(ge=1, le=LEARNERS_MAX)] = 1
     """Number of learner pods. They share the work of each update. With a3c and a2c in mode Async each holds a
     slice of the parameters."""
+    threads: Annotated[int, Field(ge=1, le=THREADS_MAX)] | None = None
+    """Threads with which each learner computes. More are faster if the network or the batches are large. In a cluster
+    request as many CPUs in the template. Default: the variable OMP_NUM_THREADS, or 1."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """Additions to the pods that the operator creates: resources, node selection, sidecars."""
 

@@ -99,12 +99,13 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
         await run.until(lambda job: (job.status.progress.updates or 0) > updates)
         await run.finish()
 
-    train(job_of(algorithm, recording={"megabytes": 100}), kills)
+    threads = 2 if algorithm == "ppo" else 1
+    train(job_of(algorithm, learner={"threads": threads}, recording={"megabytes": 100}), kills)
 
     # All states are equal, also where the second incarnation of the learner continued from the checkpoint.
     files = sorted((train.workdir / FOLDER).iterdir())
     states = [next(read_frames(path)) for path in files]
-    assert len(states) == 2
+    assert [state["threads"] for state in states] == [threads, threads]
     assert states[1]["update"] > 0, "the checkpoint includes updates"
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None

@@ -76,6 +76,33 @@ def test_a_busy_learner_is_relieved_by_a_field_of_its_algorithm(algorithm: str, 
     assert remedy in bottleneck(job(3.0, spec={"algorithm": {algorithm: {}}}), 8)
 
 
+@pytest.mark.parametrize(
+    ("cores", "threads", "remedy"),
+    [
+        (
+            8,
+            None,
+            "Faster: a GPU or more threads (spec.learner.threads, now 1) if the network is large, a smaller",
+        ),
+        (
+            8,
+            4,
+            "Faster: a GPU or more threads (spec.learner.threads, now 4) if the network is large, a smaller",
+        ),
+        (8, 5, "Faster: a GPU if the network is large, a smaller"),
+        (
+            None,
+            5,
+            "Faster: a GPU or more threads (spec.learner.threads, now 5) if the network is large, a smaller",
+        ),
+    ],
+)
+def test_a_busy_learner_may_use_the_cores_that_are_free(
+    cores: int | None, threads: int | None, remedy: str
+) -> None:
+    assert remedy in bottleneck(job(3.0, spec=IMPALA | {"learner": {"threads": threads}}), cores)
+
+
 def test_the_remedy_names_the_fields_and_their_values() -> None:
     assert bottleneck(job(90.0), 8).endswith(
         "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs).\n"

@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
         context = resolve_defaults(context)
+        if role == "learner" and (threads := context.job.spec.learner.threads) is not None:
+            torch.set_num_threads(threads)
         code, report = run_algorithm(context)
         reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
