@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from rltraining.units import plural
 LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
 are if it waits for a larger share than the second."""
+BUSY_PERCENT_MIN = 2.0
+"""Percentage of the time that the learner must be busy for an estimate of how many samplers it needs."""
 
 
 def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
@@ -58,8 +61,9 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
             f"{plural(cores, 'core')}.\nFaster: more cores, or fewer samplers with more environments in each "
             f"({_samplers_field(job)}; spec.environment.numEnvs).{_stepping(job)}"
         )
+    enough = "" if in_turns else _enough_samplers(samplers, percent)
     return (
-        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}), or more "
+        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}{enough}), or more "
         f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
     )
 
@@ -78,6 +82,16 @@ def _threads(job: RLTrainingJob, cores: int | None) -> str:
     threads = learner.threads or 1
     is_full = cores is not None and learner.replicas * threads + job.replicas("sampler") >= cores
     return "" if is_full else f" or more threads (spec.learner.threads, now {threads})"
+
+
+def _enough_samplers(samplers: int, percent: float) -> str:
+    """Estimates how many samplers keep the learner busy, if each adds the same. Empty if it hardly has any work."""
+    busy = 100.0 - percent
+    return (
+        f"; about {math.ceil(100.0 * samplers / busy)} keep the learner busy"
+        if busy >= BUSY_PERCENT_MIN
+        else ""
+    )
 
 
 def _samplers_field(job: RLTrainingJob) -> str:

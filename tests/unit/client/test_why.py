@@ -105,9 +105,28 @@ def test_a_busy_learner_may_use_the_cores_that_are_free(
 
 def test_the_remedy_names_the_fields_and_their_values() -> None:
     assert bottleneck(job(90.0), 8).endswith(
-        "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs).\n"
+        "more samplers (spec.sampler.replicas, now 3; about 30 keep the learner busy), or more environments in each "
+        "(spec.environment.numEnvs).\n"
         "If a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
     )
+
+
+@pytest.mark.parametrize(
+    ("percent", "samplers", "estimate"),
+    [
+        (60.0, 1, "now 1; about 3 keep the learner busy)"),
+        (75.0, 2, "now 2; about 8 keep the learner busy)"),
+        (99.0, 2, "now 2)"),
+    ],
+)
+def test_the_number_of_samplers_that_a_learner_needs_is_estimated(
+    percent: float, samplers: int, estimate: str
+) -> None:
+    assert estimate in bottleneck(job(percent, samplers), None)
+
+
+def test_with_ppo_more_samplers_enlarge_the_update_so_that_none_are_enough() -> None:
+    assert "keep the learner busy" not in bottleneck(job(60.0, spec={"algorithm": {"ppo": {}}}), None)
 
 
 @pytest.mark.parametrize(
