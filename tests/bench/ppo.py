@@ -11,33 +11,42 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.bench.table import print_table
 from tests.bench.training import train
 
 MANIFEST = Path(__file__).with_name("halfcheetah-ppo.yaml")
-PEER = Path(__file__).with_name("peers") / "sb3_ppo.py"
+PEER_NAME = "Stable-Baselines3"
 PACKAGES = ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "torch==2.13.0")
 ENVIRONMENT = "HalfCheetah-v5"
+PROGRAM = "sb3_ppo.py"
 SECONDS = 20
 
 
 def run(seeds: int) -> None:
-    ways: dict[str, Callable[[], float]] = {
-        "Stable-Baselines3, 1 thread": lambda: _peer(1),
-        "Stable-Baselines3, 2 threads": lambda: _peer(2),
-        "gradients: Samplers": lambda: _own("Samplers"),
-        "gradients: Learner": lambda: _own("Learner"),
-    }
+    compare(
+        {
+            f"{PEER_NAME}, 1 thread": partial(peer_rate, PROGRAM, SECONDS, 1),
+            f"{PEER_NAME}, 2 threads": partial(peer_rate, PROGRAM, SECONDS, 2),
+            "gradients: Samplers": partial(_own, "Samplers"),
+            "gradients: Learner": partial(_own, "Learner"),
+        },
+        seeds,
+    )
+
+
+def compare(ways: dict[str, Callable[[], float]], seeds: int) -> None:
+    """Measures the steps/s of each way ``seeds`` times, and prints them beside the best of ``PEER_NAME``."""
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(seeds):  # in turn, so that other load on the machine affects all alike
         for name, measure in ways.items():
             rates[name].append(measure())
     medians = {name: statistics.median(found) for name, found in rates.items()}
-    peer = max(medians[name] for name in ways if name.startswith("Stable"))
+    peer = max(medians[name] for name in ways if name.startswith(PEER_NAME))
     print_table(
-        ("HalfCheetah-v5", "steps/s: median (all)", "times Stable-Baselines3"),
+        (ENVIRONMENT, "steps/s: median (all)", f"times {PEER_NAME}"),
         [
             (
                 name,
@@ -49,17 +58,19 @@ def run(seeds: int) -> None:
     )
 
 
+def peer_rate(program: str, seconds: float, threads: int) -> float:
+    """Returns the steps/s of a program of Stable-Baselines3 in ``tests/bench/peers``."""
+    uv = Path(sys.executable).with_name("uv")
+    packages = [option for package in PACKAGES for option in ("--with", package)]
+    command = [uv, "run", "--quiet", "--no-project", "--python", sys.executable, *packages, "python"]
+    path = Path(__file__).with_name("peers") / program
+    done = subprocess.run(
+        [*command, path, ENVIRONMENT, str(seconds), str(threads)], check=True, capture_output=True, text=True
+    )
+    return float(done.stdout.split()[-1])
+
+
 def _own(gradients: str) -> float:
     overrides = [f"algorithm.ppo.gradients={gradients}", f"stop.seconds={SECONDS}"]
     with tempfile.TemporaryDirectory() as folder:
         return train(MANIFEST, 0, Path(folder), overrides).steps_per_second
-
-
-def _peer(threads: int) -> float:
-    uv = Path(sys.executable).with_name("uv")
-    packages = [option for package in PACKAGES for option in ("--with", package)]
-    command = [uv, "run", "--quiet", "--no-project", "--python", sys.executable, *packages, "python", PEER]
-    done = subprocess.run(
-        [*command, ENVIRONMENT, str(SECONDS), str(threads)], check=True, capture_output=True, text=True
-    )
-    return float(done.stdout.split()[-1])

@@ -10,6 +10,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, noise_scale
+from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
 from rltraining_trainer.algorithms.q_learning import squared_loss
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import (
@@ -103,32 +104,43 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
             Part("critic_gradient_norm", size - actor_size, settings.critic_learning_rate),
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
-        self._action_clip = settings.action_gradient_clip
+        self._action_clip, self._is_parallel = (
+            settings.action_gradient_clip,
+            can_be_parallel(network, settings.batch_size),
+        )
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        network, target = self.network, self._target
+        # Compute both parts at the same time with the same parameters.
+        features = self.network.critic_torso(batch["observation"])
+        (errors, terms), actor_terms = both(
+            lambda: self._update_critic(batch, features, weights),
+            lambda: self._update_actor(batch["observation"], features.detach()),
+            parallel=self._is_parallel,
+        )
+        return errors, terms | actor_terms
+
+    def _update_critic(
+        self, batch: Transitions, features: Tensor, weights: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Adds the critic's gradient. Returns its errors δ ``[B]`` and terms. ``features`` ``[B, F]`` of its torso."""
+        target, after = self._target, batch["next_observation"]
         with torch.no_grad():
-            after = batch["next_observation"]
             next_value = target.value(target.critic_torso(after), target.actor(after))
             goal = torch.addcmul(batch["reward"], batch["discount"], next_value)
-        features = network.critic_torso(batch["observation"])
-        value = network.value(features, batch["action"])
+        value = self.network.value(features, batch["action"])
         errors = goal - value.detach()
         loss, slope = squared_loss(errors)
         (value * -(slope * weights)).sum().backward()  # for why not `value.backward(...)`, see dqn.py
+        return errors, {"critic_loss": (loss * weights).mean(), "value": value.detach().mean()}
 
-        action = network.actor(batch["observation"])
+    def _update_actor(self, observation: Tensor, features: Tensor) -> dict[str, Tensor]:
+        """Adds the actor's gradient. Returns its terms."""
+        action = self.network.actor(observation)
         tried = action.detach().requires_grad_()
-        tried_value = network.value(features.detach(), tried).sum()
-        (action_slope,) = torch.autograd.grad(
-            tried_value, tried
-        )  # dQ/da; the critic's gradient stays as it is
+        tried_value = self.network.value(features, tried).sum()
+        # The slope dQ/da. The critic gets no gradient.
+        (slope,) = torch.autograd.grad(tried_value, tried)
         if self._action_clip is not None:
-            action_slope = action_slope.clamp(-self._action_clip, self._action_clip)
-        (action * -action_slope).sum().backward()
-        terms = {
-            "critic_loss": (loss * weights).mean(),
-            "value": value.detach().mean(),
-            "policy_value": tried_value.detach() / len(tried),
-        }
-        return errors, terms
+            slope = slope.clamp(-self._action_clip, self._action_clip)
+        (action * -slope).sum().backward()
+        return {"policy_value": tried_value.detach() / len(tried)}

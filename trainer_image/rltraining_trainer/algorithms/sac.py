@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
+from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import PolicyNetwork, SquashedGaussian, State
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
@@ -107,10 +108,14 @@ class Sample(NamedTuple):
     """``[N]`` log π(a|s) of the squashed action."""
 
 
-def sample_action(network: SacNetwork, actions: SquashedGaussian, observation: Tensor) -> Sample:
-    """Samples actions with the reparameterization trick, so that they have gradients."""
+def sample_action(
+    network: SacNetwork, actions: SquashedGaussian, observation: Tensor, noise: Tensor
+) -> Sample:
+    """Samples actions with the reparameterization trick, so that they have gradients.
+
+    ``noise``: ``[N, d]`` from the normal distribution.
+    """
     parameters, _ = network.policy(observation, ())
-    noise = torch.randn_like(parameters[..., : parameters.shape[-1] // 2])
     action = actions.sample(parameters, noise)
     return Sample(action, actions.log_prob(parameters, action))
 
@@ -128,7 +133,7 @@ class SacActor:
         """Does nothing, since all environments explore alike."""
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
-        own = sample_action(self._network, self._actions, observation)
+        own = self._sample(observation)
         value = self._network.values(observation, own.action).amin(0)
         action, value_of_action = own.action, value
         if self.warming_up:
@@ -138,9 +143,13 @@ class SacActor:
         return Acted(action, value_of_action, value - self._network.temperature.log.exp() * own.log_prob)
 
     def value(self, observation: Tensor) -> Tensor:
-        own = sample_action(self._network, self._actions, observation)
+        own = self._sample(observation)
         values = self._network.values(observation, own.action)
         return values.amin(0) - self._network.temperature.log.exp() * own.log_prob
+
+    def _sample(self, observation: Tensor) -> Sample:
+        noise = self._actions.noise(len(observation))
+        return sample_action(self._network, self._actions, observation, noise)
 
     def to_environment(self, action: Tensor) -> np.ndarray:
         return self._actions.to_environment(action)
@@ -172,30 +181,49 @@ class SacLearner(ApexLearner[SacNetwork]):
             Part("critic_gradient_norm", size - actor_size - 1, rate),
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
-        self._actions = actions
+        self._actions, self._is_parallel = actions, can_be_parallel(network, settings.batch_size)
         entropy = settings.target_entropy
         self._target_entropy = -float(actions.action_shape[0]) if entropy is None else entropy
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        network, target, actions = self.network, self._target, self._actions
-        observation, log_temperature = batch["observation"], network.temperature.log
-        temperature = log_temperature.detach().exp()
+        # Draw all noise first, and compute both parts at the same time with the same parameters.
+        after_noise, noise = torch.randn_like(batch["action"]), torch.randn_like(batch["action"])
+        (errors, critic_terms), actor_terms = both(
+            lambda: self._update_critics(batch, weights, after_noise),
+            lambda: self._update_actor(batch["observation"], noise),
+            parallel=self._is_parallel,
+        )
+        return errors.abs().mean(0), critic_terms | actor_terms
+
+    def _update_critics(
+        self, batch: Transitions, weights: Tensor, noise: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Adds the critics' gradient. Returns their errors δ ``[2, B]`` and terms."""
+        network, target, following = self.network, self._target, batch["next_observation"]
 
         # Compute the soft value of the next state by the smaller one of both target critics
         # (equation 3).
         with torch.no_grad():
-            after = sample_action(network, actions, batch["next_observation"])
-            next_values = target.values(batch["next_observation"], after.action).amin(0)
+            temperature = network.temperature.log.exp()
+            after = sample_action(network, self._actions, following, noise)
+            next_values = target.values(following, after.action).amin(0)
             goal = batch["reward"] + batch["discount"] * (next_values - temperature * after.log_prob)
 
-        # Critics: minimize ½ δ² of each (equation 5), weighted by importance.
-        values = network.values(observation, batch["action"])
+        # Minimize ½ δ² of each critic (equation 5), weighted by importance.
+        values = network.values(batch["observation"], batch["action"])
         errors = goal - values.detach()
         # For why not `values.backward(...)`, see dqn.py.
         (values * -(errors * weights)).sum().backward()
+        loss = (0.5 * errors.square() * weights).sum(0).mean()
+        return errors, {"critic_loss": loss, "value": values.detach().mean()}
+
+    def _update_actor(self, observation: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """Adds the gradients of the actor and the temperature. Returns their terms."""
+        network, log_temperature = self.network, self.network.temperature.log
+        temperature = log_temperature.detach().exp()
 
         # Actor: minimize α log π(a|s) - Q(s, a) (equation 9), without a gradient of the critics.
-        own = sample_action(network, actions, observation)
+        own = sample_action(network, self._actions, observation, noise)
         tried = own.action.detach().requires_grad_()
         tried_values = network.values(observation, tried).amin(0)
         (slope,) = torch.autograd.grad(tried_values.sum(), tried)
@@ -205,13 +233,9 @@ class SacLearner(ApexLearner[SacNetwork]):
         log_prob = own.log_prob.detach()
         excess = -log_prob - self._target_entropy
         (log_temperature.exp() * excess.sum()).backward()
-
-        terms = {
-            "critic_loss": (0.5 * errors.square() * weights).sum(0).mean(),
+        return {
             "actor_loss": (temperature * log_prob - tried_values.detach()).mean(),
             "temperature_loss": (temperature * excess).mean(),
             "temperature": temperature,
             "entropy": -log_prob.mean(),
-            "value": values.detach().mean(),
         }
-        return errors.abs().mean(0), terms
