@@ -1,7 +1,6 @@
 """SAC on HalfCheetah-v5 with the published settings, one program at a time on all cores: steps/s, each with an update.
 
-Compares this project, whose learner has one thread or two, to Stable-Baselines3, which is installed with pinned
-versions in a separate virtual environment. Steps before the first update do not count.
+Compares this project to Stable-Baselines3, which is installed with pinned versions in a separate virtual environment. Steps before the first update do not count.
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ def run(seeds: int) -> None:
         {
             f"{PEER_NAME}, 1 thread": partial(peer_rate, PROGRAM, SECONDS, 1),
             f"{PEER_NAME}, 2 threads": partial(peer_rate, PROGRAM, SECONDS, 2),
-            "learner with 1 thread": partial(_own, 1),
-            "learner with 2 threads": partial(_own, 2),
+            "this project": _own,
         },
         seeds,
     )
 
 
-def _own(threads: int) -> float:
+def _own() -> float:
     with tempfile.TemporaryDirectory() as folder:
-        train(MANIFEST, 0, Path(folder), [f"learner.threads={threads}", f"stop.seconds={SECONDS}"])
+        train(MANIFEST, 0, Path(folder), [f"stop.seconds={SECONDS}"])
         lines = Path(folder, "progress.jsonl").read_text().splitlines()
     points = [point for point in map(json.loads, lines) if point["updates"] >= 100]  # without a warm-up
     first, last = points[0], points[-1]

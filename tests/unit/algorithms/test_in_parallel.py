@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,18 @@ def test_two_threads_make_the_same_updates_bit_for_bit(
     threads = updates(make())
     assert torch.equal(alone[0], threads[0])
     assert alone[1] == threads[1]
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+
+def test_more_threads_than_cores_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = nn.Linear(256, 256)
+    assert can_be_parallel(large, 256)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert not can_be_parallel(large, 256)
 
 
 def test_large_networks_of_the_project_are_used_by_two_threads() -> None:

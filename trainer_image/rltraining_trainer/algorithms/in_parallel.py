@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from rltraining_trainer.networks.user_torso import UserTorso
@@ -24,8 +26,10 @@ def can_be_parallel(network: nn.Module, batch_size: int) -> bool:
     """Returns whether two threads should use the network: on the CPU, if it is large and has no part made by the user.
 
     The user's part may be random, for example with dropout. The order in which two threads draw random numbers varies. On
-    a GPU both threads would wait for the same stream.
+    a GPU both threads would wait for the same stream. With `learner.threads` both would use that many cores.
     """
+    if 2 * torch.get_num_threads() > (os.cpu_count() or 1):
+        return False
     parameters = list(network.parameters())
     if any(isinstance(module, UserTorso) for module in network.modules()):
         return False
