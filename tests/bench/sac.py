@@ -1,6 +1,7 @@
 """SAC on HalfCheetah-v5 with the published settings, one program at a time on all cores: steps/s, each with an update.
 
-Compares this project to Stable-Baselines3, which is installed with pinned versions in a separate virtual environment. Steps before the first update do not count.
+Compares this project to Stable-Baselines3, which is installed with pinned versions in a
+separate virtual environment. Steps before the first update do not count.
 """
 
 from __future__ import annotations

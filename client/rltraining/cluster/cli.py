@@ -292,7 +292,7 @@ def suspend(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 @_command
 @with_cluster_options
 def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
-    """Resume a suspended job from its newest checkpoint.
+    """Resume a suspended job, from its newest checkpoint if this was kept.
 
     Example:
 
