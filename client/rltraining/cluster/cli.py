@@ -277,7 +277,7 @@ def logs(
 @_command
 @with_cluster_options
 def suspend(context: ClusterContext, name: Annotated[str, NAME]) -> None:
-    """Suspend a job: its pods are deleted after a last checkpoint.
+    """Suspend a job: its pods are deleted after a last checkpoint, which is kept only with `spec.checkpoint`.
 
     Example:
 
