@@ -37,11 +37,11 @@ LABEL_APP_NAME = "app.kubernetes.io/name"
 
 SAMPLERS_MAX = 10_000
 LEARNERS_MAX = 64
-THREADS_MAX = 1024
-"""Threads of a learner."""
 REPLAYS_MAX = 64
 MEMBERS_MAX = LEARNERS_MAX + REPLAYS_MAX + SAMPLERS_MAX
 """Pods of a job."""
+THREADS_MAX = 1024
+"""Threads of a learner."""
 NAME_MAX = 63 - len(f"-sampler-{SAMPLERS_MAX - 1}")
 """A job's name is an RFC 1035 label, so short that its last sampler's is one too: both go into DNS."""
 

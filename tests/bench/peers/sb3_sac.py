@@ -12,7 +12,7 @@ import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
-START = 1000
+START, WARM_UP = 1000, 100
 
 
 class Clock(BaseCallback):
@@ -23,7 +23,7 @@ class Clock(BaseCallback):
         self.seconds, self.start = seconds, 0.0
 
     def _on_step(self) -> bool:
-        if self.num_timesteps == START + 100:
+        if self.num_timesteps == START + WARM_UP:
             self.start = time.monotonic()
         self.elapsed = time.monotonic() - self.start
         return not self.start or self.elapsed < self.seconds
@@ -34,4 +34,4 @@ torch.set_num_threads(threads)
 clock = Clock(seconds)
 model = SAC("MlpPolicy", environment, learning_starts=START, device="cpu", seed=0)
 model.learn(1 << 40, callback=clock)
-print((model.num_timesteps - START - 100) / clock.elapsed)
+print((model.num_timesteps - START - WARM_UP) / clock.elapsed)

@@ -133,11 +133,11 @@ class Td3Learner(ApexLearner[Td3Network]):
         self._actor_terms: dict[str, Tensor] = {}  # of the newest update of the actor
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        # Compute both parts at the same time with the same parameters.
+        # Compute both parts at the same time with the same parameters. If the actor is not due, its part is empty.
         (errors, terms), actor_terms = both(
             lambda: self._update_critics(batch, weights),
             lambda: self._update_actor(batch["observation"]),
-            parallel=self._is_parallel,
+            parallel=self._is_parallel and self._is_due(self._settings.policy_delay),
         )
         return errors.abs().mean(0), terms | actor_terms
 
