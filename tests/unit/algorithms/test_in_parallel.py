@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from apex_learners import NETWORK, OBSERVATION, AnyLearner, batch_for, ddpg, sac, td3
+from apex_learners import NETWORK, OBSERVATION, AnyLearner, batch_for, ddpg, sac
 from gymnasium import spaces
 from rltraining_api.network import Network
 from rltraining_trainer.algorithms import in_parallel
@@ -23,7 +23,7 @@ def thread() -> str:
     return threading.current_thread().name
 
 
-@pytest.mark.parametrize("make", [sac, td3, ddpg])
+@pytest.mark.parametrize("make", [sac, ddpg])
 def test_two_threads_make_the_same_updates_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], AnyLearner]
 ) -> None:

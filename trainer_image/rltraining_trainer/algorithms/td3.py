@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
-from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import DeterministicActions, PolicyNetwork, State
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
@@ -129,20 +128,10 @@ class Td3Learner(ApexLearner[Td3Network]):
             Part("critic_gradient_norm", size - actor_size, rate),
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
-        self._settings, self._is_parallel = settings, can_be_parallel(network, settings.batch_size)
+        self._settings = settings
         self._actor_terms: dict[str, Tensor] = {}  # of the newest update of the actor
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        # Compute both parts at the same time with the same parameters. If the actor is not due, its part is empty.
-        (errors, terms), actor_terms = both(
-            lambda: self._update_critics(batch, weights),
-            lambda: self._update_actor(batch["observation"]),
-            parallel=self._is_parallel and self._is_due(self._settings.policy_delay),
-        )
-        return errors.abs().mean(0), terms | actor_terms
-
-    def _update_critics(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Adds the critics' gradient. Returns their errors δ ``[2, B]`` and terms."""
         network, target, settings = self.network, self._target, self._settings
         observation, after = batch["observation"], batch["next_observation"]
 
@@ -155,22 +144,24 @@ class Td3Learner(ApexLearner[Td3Network]):
             next_value = target.critics(after, (action + noise).clamp_(-1.0, 1.0)).amin(0)
             goal = batch["reward"] + batch["discount"] * next_value
 
-        # Minimize ½ δ² of each critic, weighted by importance.
+        # Critics: minimize ½ δ² of each, weighted by importance.
         values = network.critics(observation, batch["action"])
         errors = goal - values.detach()
         # For why not `values.backward(...)`, see dqn.py.
         (values * -(errors * weights)).sum().backward()
-        loss = (0.5 * errors.square() * weights).sum(0).mean()
-        return errors, {"critic_loss": loss, "value": values.detach().mean()}
 
-    def _update_actor(self, observation: Tensor) -> dict[str, Tensor]:
-        """If the actor is due, adds its gradient. Returns the terms of its newest update."""
-        # Maximize the first critic's value, without a gradient of the critic (algorithm 1).
-        if self._is_due(self._settings.policy_delay):
-            action = self.network.actor(observation)
+        # Actor: maximize the first critic's value, without a gradient of the critic (algorithm 1).
+        if self._is_due(settings.policy_delay):
+            action = network.actor(observation)
             tried = action.detach().requires_grad_()
-            tried_value = self.network.critics[0](observation, tried)
+            tried_value = network.critics[0](observation, tried)
             (slope,) = torch.autograd.grad(tried_value.sum(), tried)
             (action * -slope).sum().backward()
             self._actor_terms = {"policy_value": tried_value.detach().mean()}
-        return self._actor_terms
+
+        terms = {
+            "critic_loss": (0.5 * errors.square() * weights).sum(0).mean(),
+            "value": values.detach().mean(),
+            **self._actor_terms,
+        }
+        return errors.abs().mean(0), terms
