@@ -28,6 +28,8 @@ REPRODUCIBLE: dict[str, Json] = {
 STEPS = 2_820
 """Of more than ten updates, each from 16 rows of 16 environments, some of which only reset."""
 CONTINUOUS = ("ddpgApex", "sac", "td3")
+AT_FULL_SPEED: Json = {"environment": {"id": "CartPole-v1", "numEnvs": 4}}
+"""The environment of `Team.gentle` without its pauses: it must make the same updates."""
 
 
 def code_of_example(team: Team, module: str) -> Json:
@@ -64,8 +66,9 @@ def test_a_users_algorithm_comes_from_a_config_map(team: Team) -> None:
         assert status["failures"] == status["restarts"] == 0
 
 
+# One after the other, because each would take 300 s beside the two others on two busy cores.
 @pytest.mark.parametrize("algorithm", ["ppo", "impala", "dqnApex"])
-@pytest.mark.at_once
+@pytest.mark.at_once("reproducible")
 def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_is_lost(
     team: Team, algorithm: str
 ) -> None:
@@ -80,7 +83,8 @@ def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_
             "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
             "stop": {"environmentSteps": steps},
         }
-        with team.job(name, example("cartpole-ppo", **changes) | team.gentle(name)) as job:
+        environment = team.gentle(name) if samplers == 2 else AT_FULL_SPEED
+        with team.job(name, example("cartpole-ppo", **changes) | environment) as job:
             if samplers == 2:
                 job.until(lambda status: status.get("progress", {}).get("environmentSteps"), "training")
                 team.kubectl("delete", "pod", f"{name}-sampler-1", "--grace-period=1")
@@ -102,7 +106,7 @@ def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(
 ) -> None:
     team.cluster.need_local("it reads the files of a volume")
 
-    def spec(name: str, samplers: int, steps: int) -> Json:
+    def spec(name: str, samplers: int, steps: int, environment: Json) -> Json:
         changes = {
             "algorithm": {algorithm: REPRODUCIBLE[algorithm]},
             "sampler": {"replicas": samplers},
@@ -110,13 +114,13 @@ def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(
             "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
             "stop": {"environmentSteps": steps},
         }
-        whole = example("cartpole-ppo", **changes) | team.gentle(name)
+        whole = example("cartpole-ppo", **changes) | environment
         if algorithm in CONTINUOUS:
             whole["environment"] = {"id": "Pendulum-v1", "numEnvs": 1}
         return whole
 
     scaled, calm = f"scaled-{algorithm.lower()}", f"calm-{algorithm.lower()}"
-    with team.job(scaled, spec(scaled, 1, 10**9)) as job:
+    with team.job(scaled, spec(scaled, 1, 10**9, team.gentle(scaled))) as job:
         job.until_ready("1/1", "1/1")
         for samplers in (4, 2):
             team.kubectl("scale", "rlj", job.name, f"--replicas={samplers}")
@@ -131,7 +135,7 @@ def test_a_reproducible_job_is_scaled_and_loses_its_learner_without_an_effect(
         hashes = (job.volume() / "hashes.jsonl").read_text()
     assert hashes.count("\n") >= 10, "one line for each update"
 
-    with team.job(calm, spec(calm, 4, steps)) as job:
+    with team.job(calm, spec(calm, 4, steps, AT_FULL_SPEED)) as job:
         job.until_phase("Succeeded")
         assert (job.volume() / "hashes.jsonl").read_text() == hashes
 
