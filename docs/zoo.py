@@ -1,7 +1,7 @@
 """Trains the rows of docs/zoo.md and writes their results into it: returns of the greedy policies, steps and seconds.
 
 python docs/zoo.py [--seeds 5] [NAME...]     trains rows, such as zoo/lunarlander-ppo; all that have results if none is named
-python docs/zoo.py --draw                    writes the table and the picture again, without training
+python docs/zoo.py --draw                    writes the table and the pictures again, without training
 
 The results are kept in docs/zoo.json, so that rows can be repeated one at a time.
 """
@@ -26,6 +26,8 @@ EXAMPLES = HERE.parent / "examples"
 RESULTS = HERE / "zoo.json"
 PAGE = HERE / "zoo.md"
 PICTURE = HERE / "images" / "zoo.png"
+PONG = "pong-with-a-gpu"
+"""Name of a recording and a picture: curves of Pong on a machine with a GPU."""
 RLTRAIN = Path(sys.executable).with_name("rltrain")
 EPISODES = 100
 POINTS = 60
@@ -72,6 +74,8 @@ def main() -> None:
     _, after = after.split("<!-- end -->\n", 1)
     PAGE.write_text(f"{before}<!-- table -->\n{table(results)}<!-- end -->\n{after}")
     draw(results, PICTURE)
+    recorded = json.loads((HERE / "recordings" / f"{PONG}.json").read_text())
+    draw(recorded, HERE / "images" / f"{PONG}.png")
 
 
 def train(name: str, seeds: int, parallel: int, workdir: Path) -> dict[str, Any]:

@@ -48,6 +48,7 @@ STEPS = {
     "zoo/lunarlander-ppo": 2_000,
     "zoo/minigrid-doorkey-ppo": 2_000,
     "zoo/mountaincar-dqn-apex": 2_000,
+    "zoo/pong-ppo": 256,
     "zoo/walker2d-ppo": 2_000,
 }
 """Environment steps of at most a second of training."""

@@ -98,6 +98,8 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
         await run.until(lambda job: job.status.learner.restarts == 1)
         await run.until(lambda job: (job.status.progress.updates or 0) > updates)
         await run.finish()
+        if not torch.cuda.is_available():
+            assert f"no GPU is visible. Threads that compute: {threads}" in run.log(LEARNER)
 
     threads = 2 if algorithm == "ppo" else 1
     train(job_of(algorithm, learner={"threads": threads}, recording={"megabytes": 100}), kills)

@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
         context = resolve_defaults(context)
-        if role == "learner" and (threads := context.job.spec.learner.threads) is not None:
-            torch.set_num_threads(threads)
+        if role == "learner":
+            _prepare_processors(context.job.spec.learner.threads)
         code, report = run_algorithm(context)
         reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
@@ -82,6 +82,16 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
             os._exit(TERMINATED)
 
     on_stop_signal(stop)
+
+
+def _prepare_processors(threads: int | None) -> None:
+    """Has torch compute with this many threads, and logs the learner's processors."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        _LOG.info("a GPU is visible: %s", torch.cuda.get_device_name())
+    else:
+        _LOG.info("no GPU is visible. Threads that compute: %d", torch.get_num_threads())
 
 
 def keep_memory() -> None:
