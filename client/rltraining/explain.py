@@ -155,8 +155,10 @@ def _lines(
 
 
 def _complete(spec: JobSpec, has_box: bool) -> dict[str, Any]:
-    """Returns the spec as in a manifest, with the network's defaults that depend on other fields."""
+    """Returns the spec as in a manifest, with the defaults that depend on other fields."""
     data = spec.to_dict()
+    if spec.gradients_at is not None:
+        data["algorithm"][spec.algorithm.name].setdefault("gradients", spec.gradients_at)
     if spec.algorithm.name in ACTOR_CRITICS:
         network = data["network"]
         network.setdefault("valueNetwork", "Separate" if spec.network.has_separate_value else "Shared")

@@ -96,6 +96,24 @@ def test_the_value_network_is_shown_as_it_is_built(
     assert found.get("network.valueNetwork") == (None if value is None else (value, source))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "value"),
+    [
+        ("ppo", (), "Learner"),
+        ("a2c", ("algorithm.a2c.gradients=Samplers",), "Samplers"),
+        ("a3c", (), "Samplers"),
+        ("a3c", ("algorithm.a3c.gradients=Learner",), "Learner"),
+        ("impala", (), None),
+    ],
+)
+def test_the_place_of_gradients_is_shown(
+    file: Path, algorithm: str, changes: tuple[str, ...], value: str | None
+) -> None:
+    options = (part for change in (f"algorithm={algorithm}", *changes) for part in ("--set", change))
+    found = table(succeeded("explain", file, "--preset", "Classic", *options))
+    assert found.get(f"algorithm.{algorithm}.gradients", (None,))[0] == value
+
+
 def test_the_distribution_is_shown_for_actions_in_a_box(file: Path) -> None:
     own = ("--set", "network.gaussian.squash=Tanh")
     assert "network.gaussian.squash" not in table(succeeded("explain", file))
