@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rltraining.cluster.context import ClusterContext, with_cluster_options
+from rltraining.cluster.context import TARGET, ClusterContext, with_cluster_options
 from rltraining.commands import MANIFEST, Overrides, command, print_errors
 from rltraining.errors import UsageError
 from rltraining.local import require_local
@@ -38,6 +38,59 @@ def doctor(context: ClusterContext) -> None:
         from rltraining import doctor as action
 
         raise typer.Exit(action.doctor(context))
+
+
+@_command
+@with_cluster_options
+def why(
+    context: ClusterContext,
+    target: Annotated[str, TARGET],
+) -> None:
+    """Explain why a run is not faster.
+
+    Names the bottleneck, the learner or the samplers, and what makes the run faster. While the run
+    trains this is about its last seconds, afterwards about its end.
+
+    Examples:
+
+      rltrain why runs/first
+      rltrain why cartpole --namespace team
+    """
+    with print_errors():
+        from rltraining import why as action
+
+        action.why(target, context.client)
+
+
+@_command
+@with_cluster_options
+def plan(
+    context: ClusterContext,
+    target: Annotated[str, TARGET],
+    samplers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Numbers of samplers. Default: 1,2,4,8,16,32,64.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Predict how fast a run is with other numbers of samplers.
+
+    Calculates the speed, the learner's load and the policy lag from the measured speed of the run and from the share of the
+    time for which its learner waits for data. The model assumes a core for each process. While the run trains, the
+    measurements are those of its last seconds, afterwards those of its end.
+
+    Examples:
+
+      rltrain plan runs/first
+      rltrain plan cartpole --namespace team --samplers 10,100,500
+    """
+    with print_errors():
+        from rltraining import plan as action
+
+        action.plan(target, samplers, context.client)
 
 
 @_command

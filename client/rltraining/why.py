@@ -26,16 +26,21 @@ BUSY_PERCENT_MIN = 2.0
 
 def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
     """Prints the bottleneck. `client` is called only if the target is a job. Raises ClientError."""
+    job, is_local = state_of(target, client)
+    say(bottleneck(job, os.cpu_count() if is_local else None))
+
+
+def state_of(target: str, client: Callable[[], RLTrainingClient]) -> tuple[RLTrainingJob, bool]:
+    """Returns the job of a run's folder, or a job in a cluster, and whether it is the former. Raises ClientError."""
     folder = Path(target)
     if workdir.holds_run(folder):
         job = workdir.last_state(folder)
         if job is None:
             raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started")
-        say(bottleneck(job, os.cpu_count()))
-    elif os.sep in target or folder.is_dir():
+        return job, True
+    if os.sep in target or folder.is_dir():
         raise UsageError(f"{target}: holds no run: name the folder of a run, or a job in a cluster")
-    else:
-        say(bottleneck(client().get(target), None))
+    return client().get(target), False
 
 
 def bottleneck(job: RLTrainingJob, cores: int | None) -> str:

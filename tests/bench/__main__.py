@@ -20,6 +20,7 @@ from tests.bench import (
     libraries,
     limits,
     operator,
+    plan,
     ppo,
     replay,
     replay_library,
@@ -38,6 +39,7 @@ BENCHES = {
     "impala": impala.run,
     "samplers": samplers.run,
     "lag": lag.run,
+    "plan": plan.run,
     "ppo": ppo.run,
     "sac": sac.run,
     "replay": replay.run,
@@ -54,7 +56,7 @@ BENCHES = {
     "operator": operator.run,  # needs a cluster: see the module's docstring
 }
 
-HOURS = {"tasks", "lag", "peers", "goodput", "chaos"}
+HOURS = {"tasks", "lag", "plan", "peers", "goodput", "chaos"}
 """Benchmarks that take long, and run only when named."""
 
 

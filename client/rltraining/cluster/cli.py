@@ -12,6 +12,7 @@ from rltraining.cluster.context import (
     CONTEXT,
     KUBECONFIG,
     NAMESPACE,
+    TARGET,
     ClusterContext,
     complete_job,
     with_cluster_options,
@@ -25,11 +26,6 @@ app = typer.Typer()
 _command = command(app)
 
 NAME = typer.Argument(metavar="NAME", help="Name of the job.", autocompletion=complete_job)
-TARGET = typer.Argument(
-    metavar="WORKDIR|JOB",
-    help="Folder of a run on this machine, or the name of a job in a cluster.",
-    autocompletion=complete_job,
-)
 PLAIN = typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
 
 
@@ -176,28 +172,6 @@ def watch(
         from rltraining.cluster import watch as action
 
         raise typer.Exit(action.watch(context.client(), name, plain=plain))
-
-
-@_command
-@with_cluster_options
-def why(
-    context: ClusterContext,
-    target: Annotated[str, TARGET],
-) -> None:
-    """Explain why a run is not faster.
-
-    Names the bottleneck, the learner or the samplers, and what makes the run faster. While the run
-    trains this is about its last seconds, afterwards about its end.
-
-    Examples:
-
-      rltrain why runs/first
-      rltrain why cartpole --namespace team
-    """
-    with print_errors():
-        from rltraining import why as action
-
-        action.why(target, context.client)
 
 
 @_command

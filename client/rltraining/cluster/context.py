@@ -87,3 +87,11 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     names = (row["object"]["metadata"]["name"] for row in table.get("rows") or ())
     return [name for name in names if name.startswith(incomplete)]
+
+
+TARGET = typer.Argument(
+    metavar="WORKDIR|JOB",
+    help="Folder of a run on this machine, or the name of a job in a cluster.",
+    autocompletion=complete_job,
+)
+"""The argument of commands that read a run or a job."""

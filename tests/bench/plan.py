@@ -1,0 +1,92 @@
+"""Predictions of `rltrain plan` from a run with one sampler, beside measurements with more.
+
+A step of the environment sleeps for 2 ms, so that two cores carry four samplers, and the learner makes ten updates from each
+batch, so that it is busy with few samplers.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rltraining import workdir
+from rltraining.plan import predict
+
+from tests.bench.table import print_table
+from tests.bench.training import train
+
+SECONDS = 20
+SAMPLERS = (1, 2, 4, 8)
+MODULE = """
+import time
+
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Simulator(CartPoleEnv):
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
+gym.register("PlannedSimulator-v0", entry_point=Simulator, max_episode_steps=500)
+"""
+MANIFEST = """
+apiVersion: rltraining.dev/v1alpha1
+kind: RLTrainingJob
+metadata: {name: planned}
+spec:
+  environment: {id: planned_simulator:PlannedSimulator-v0, numEnvs: 4}
+  stop: {environmentSteps: 1000000000}
+  algorithm: {impala: {unrollLength: 16, updatesPerBatch: 10}}
+"""
+TASKS = {
+    "impala": (),
+    "ppo": ("algorithm=ppo", "algorithm.ppo.rolloutLength=64", "algorithm.ppo.learningRateSchedule=Constant"),
+}
+
+
+def run(seeds: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "planned_simulator.py").write_text(MODULE)
+        (folder / "job.yaml").write_text(MANIFEST)
+        os.environ["PYTHONPATH"] = name
+        rows = [row for task, changes in TASKS.items() for row in _rows(folder, task, changes, seeds)]
+    print_table(
+        ("algorithm", "samplers", "predicted steps/s", "measured: median (all)", "measured / predicted"), rows
+    )
+
+
+def _rows(folder: Path, task: str, changes: Sequence[str], seeds: int) -> list[Sequence[object]]:
+    measured: dict[int, list[float]] = {count: [] for count in SAMPLERS}
+    predicted: dict[int, float] = {}
+    for seed in range(seeds):
+        for count in SAMPLERS:
+            to = folder / f"{task}-{count}-{seed}"
+            train(
+                folder / "job.yaml",
+                seed,
+                to,
+                [*changes, f"sampler.replicas={count}", f"stop.seconds={SECONDS}"],
+            )
+            job = workdir.last_state(to)
+            assert job is not None
+            assert job.status.progress.steps_per_second is not None
+            measured[count].append(job.status.progress.steps_per_second)
+            if not predicted:
+                predicted = {one.samplers: one.steps_per_second for one in predict(job, SAMPLERS)}
+    return [
+        (
+            task,
+            count,
+            f"{predicted[count]:,.0f}",
+            f"{(median := statistics.median(found)):,.0f} ({', '.join(f'{rate:,.0f}' for rate in sorted(found))})",
+            f"{median / predicted[count]:.2f}",
+        )
+        for count, found in measured.items()
+    ]

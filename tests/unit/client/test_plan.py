@@ -1,0 +1,108 @@
+"""Predictions for other numbers of samplers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import refused
+from rltraining import workdir
+from rltraining.errors import ClientError
+from rltraining.plan import plan, predict
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import read_job
+
+
+def job(waits: float | None, algorithm: dict[str, Any] | None = None, samplers: int = 2) -> RLTrainingJob:
+    """A job that makes 1,000 steps/s."""
+    progress = {"environmentSteps": 9, "stepsPerSecond": 1000.0, "learnerWaitPercent": waits}
+    return read_job(
+        {
+            "apiVersion": "rltraining.dev/v1alpha1",
+            "kind": "RLTrainingJob",
+            "metadata": {"name": "maze"},
+            "spec": {
+                "algorithm": algorithm or {"impala": {}},
+                "environment": {"id": "CartPole-v1"},
+                "sampler": {"replicas": samplers},
+                "stop": {"environmentSteps": 1000},
+            },
+            "status": {"phase": "Running", "progress": progress},
+        }
+    )
+
+
+def test_samplers_add_speed_until_the_learner_is_busy() -> None:
+    found = predict(job(75.0), [1, 2, 4, 8, 500])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 2000, 4000, 4000])
+    assert [one.learner_busy_percent for one in found] == pytest.approx([12.5, 25, 50, 100, 100])
+
+
+def test_a_learner_that_always_waits_is_no_limit() -> None:
+    found = predict(job(100.0), [1, 2, 500])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 250_000])
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+def test_learner_and_samplers_that_take_turns_add_their_times(algorithm: str) -> None:
+    # With 2 samplers 0.75 s of each second are for collecting 1,000 steps, and 0.25 s for learning from them.
+    found = predict(job(75.0, {algorithm: {}}), [1, 2, 8])
+    assert [one.steps_per_second for one in found] == pytest.approx(
+        [500 / (0.75 + 0.125), 1000, 4000 / (0.75 + 1.0)]
+    )
+    assert found[2].learner_busy_percent == pytest.approx(100 / 1.75)
+
+
+@pytest.mark.parametrize(
+    ("settings", "lags"),
+    [
+        ({}, [2, 8, 16]),
+        ({"maxPolicyLag": 8}, [2, 4, 4]),
+        ({"maxPolicyLag": None}, [2, 8, 200]),
+        ({"batchUnrolls": 2}, [1, 4, 16]),
+    ],
+)
+def test_credits_bound_the_policy_lag(settings: dict[str, Any], lags: list[float]) -> None:
+    found = predict(job(75.0, {"impala": settings}), [1, 4, 100])
+    assert [one.policy_lag for one in found] == lags
+    assert predict(job(75.0, {"dqnApex": {}}), [1])[0].policy_lag is None
+
+
+@pytest.mark.parametrize(
+    ("waits", "sentence"),
+    [
+        (
+            3.0,
+            "maze: its learner waits for data only 3% of the time, so that the speed of its samplers is unknown",
+        ),
+        (None, "maze: its speed has not been measured: plan from a run that has trained for some seconds"),
+    ],
+)
+def test_a_run_without_the_measurements_is_refused(waits: float | None, sentence: str) -> None:
+    with pytest.raises(ClientError, match=sentence):
+        predict(job(waits), [1])
+
+
+def test_a_table_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / workdir.JOB_FILE).write_text(workdir.SAVED_HEADER)
+    (tmp_path / workdir.STATUS_FILE).write_text(json.dumps(job(75.0).to_dict()))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    plan(str(tmp_path), "1,500", lambda: pytest.fail("a folder needs no cluster"))
+    assert capsys.readouterr().out == (
+        "Measured: 2 samplers, 1,000 steps/s, the learner waits for data 75% of the time. Predicted, if each process has a "
+        "core:\n\n"
+        "samplers  steps/s  learner busy  policy lag at most\n"
+        "       1      500           12%                   2\n"
+        "     500    4,000          100%                  16\n\n"
+        "The 3 measured processes shared 2 cores. With a core for each, the speed is higher than predicted.\n"
+    )
+
+
+@pytest.mark.parametrize("samplers", ["0", "1,x", ""])
+def test_numbers_of_samplers_are_checked(samplers: str) -> None:
+    problem = refused("plan", "maze", f"--samplers={samplers}", code=2)
+    assert problem == f"--samplers {samplers}: write numbers from 1 on, separated by commas, such as 1,2,500"
