@@ -9,6 +9,9 @@ The learner of A2C and PPO waits while the samplers collect, and they wait while
 steps in the same time, and learning from them takes N/n times as long:
 
     v N/n / (w + (1-w) N/n) steps/s.
+
+Where the samplers compute the gradients, or where a replay memory has no limit on samples per insertion, the learner does not
+limit the speed: N v/n. With IMPALA only samplers with a credit collect, so n and N are at most the number of credits.
 """
 
 from __future__ import annotations
@@ -17,26 +20,35 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rltraining_api import presets
 from rltraining_api.job import IN_TURNS, RLTrainingJob
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
-from rltraining.why import LEARNER_PERCENT, state_of
+from rltraining.why import (
+    BUSY_PERCENT_MIN,
+    LEARNER_PERCENT,
+    MORE_CREDITS,
+    samplers_with_credits,
+    state_of,
+    unknown,
+)
 
 DEFAULT = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of samplers for which a speed is predicted unless others are named."""
+SAMPLERS_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
 class Prediction:
     samplers: int
     steps_per_second: float
-    learner_busy_percent: float
-    """Share of the time for which the learner does not wait for data."""
+    learner_busy_percent: float | None
+    """Percentage of the time for which the learner does not wait for data. None: too small to be predicted."""
     policy_lag: float | None
-    """Upper bound in parameter versions. None: not predicted for this algorithm."""
+    """Upper bound of the mean, in parameter versions. None: not predicted for this algorithm."""
 
 
 def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClient]) -> None:
@@ -48,25 +60,31 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
     progress, count = job.status.progress, job.replicas("sampler")
     say(
         f"Measured: {plural(count, 'sampler')}, {progress.steps_per_second:,.0f} steps/s, the learner waits for data "
-        f"{progress.learner_wait_percent:.0f}% of the time. Predicted, if each process has a core:\n"
+        f"{progress.learner_wait_percent:.0f}% of the time. Predicted, if more processes run as fast as these:\n"
     )
     # Print the predictions.
-    lines = [("samplers", "steps/s", "learner busy", "policy lag at most"), *map(_cells, predictions)]
+    lines = [("samplers", "steps/s", "learner busy", "mean policy lag at most"), *map(_cells, predictions)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         say("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
-    # Warn about processes that were slower than they are elsewhere.
-    processes, cores = job.spec.learner.replicas + count, os.cpu_count() or 1
+    # Name the limits of the model.
+    processes, cores, credits = (
+        job.spec.learner.replicas + count,
+        os.cpu_count() or 1,
+        samplers_with_credits(job),
+    )
     if is_local and processes > cores:
         say(
-            f"\nThe {processes} measured processes shared {plural(cores, 'core')}. With a core for each, the speed is "
-            "higher than predicted."
+            f"\nThe {processes} processes shared {plural(cores, 'core')}: with a core for each, they may be faster."
         )
+    if credits is not None and max(counts) > credits:
+        say(f"\nMore than {plural(credits, 'sampler')} at a time need {MORE_CREDITS}.")
 
 
 def _cells(one: Prediction) -> tuple[str, str, str, str]:
     lag = "-" if one.policy_lag is None else f"{one.policy_lag:.0f}"
-    return f"{one.samplers:,}", f"{one.steps_per_second:,.0f}", f"{one.learner_busy_percent:.0f}%", lag
+    busy = "-" if one.learner_busy_percent is None else f"{one.learner_busy_percent:.0f}%"
+    return f"{one.samplers:,}", f"{one.steps_per_second:,.0f}", busy, lag
 
 
 def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
@@ -76,27 +94,42 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
     rate, waits = progress.steps_per_second, progress.learner_wait_percent
     name = job.metadata.name
     if not rate or waits is None or not samplers:
-        raise ClientError(
-            f"{name}: its speed has not been measured: plan from a run that has trained for some seconds"
-        )
-    if waits < LEARNER_PERCENT:
+        raise ClientError(f"{name}: {unknown(job).removeprefix('Unknown: ')}")
+    # Find out what limits the speed.
+    if job.status.preset is not None:
+        job, _ = presets.resolve(job, job.status.preset)
+    busy = 1.0 - waits / 100.0
+    learner_limits = _learner_limits(job)
+    in_turns = job.spec.algorithm.name in IN_TURNS
+    if learner_limits and not in_turns and waits < LEARNER_PERCENT:
         raise ClientError(
             f"{name}: its learner waits for data only {waits:.0f}% of the time, so that the speed of its samplers is "
             "unknown: plan from a run with fewer samplers"
         )
+    is_known = 100.0 * busy >= BUSY_PERCENT_MIN
+    credits = samplers_with_credits(job) or max(samplers, *counts)
     # Apply the model.
-    busy = 1.0 - waits / 100.0
     found = []
     for count in counts:
-        times = count / samplers
-        if job.spec.algorithm.name in IN_TURNS:
-            steps = rate * times / (1.0 - busy + busy * times)
-            share = busy * times / (1.0 - busy + busy * times)
+        times = min(count, credits) / min(samplers, credits)
+        if not learner_limits or not is_known:
+            steps, share = rate * times, busy
+        elif in_turns:
+            seconds = 1.0 - busy + busy * times
+            steps, share = rate * times / seconds, busy * times / seconds
         else:
             share = min(1.0, busy * times)
-            steps = rate * share / busy if busy else rate * times
-        found.append(Prediction(count, steps, 100.0 * share, _policy_lag(job, count)))
+            steps = rate * share / busy
+        found.append(Prediction(count, steps, 100.0 * share if is_known else None, _policy_lag(job, count)))
     return found
+
+
+def _learner_limits(job: RLTrainingJob) -> bool:
+    """Returns whether samplers wait for the learner if it is slow, and it has more work with more of them."""
+    replay = getattr(job.spec.algorithm.parameters, "replay", None)
+    if replay is not None:
+        return replay.samples_per_insert is not None
+    return job.spec.gradients_at != "Samplers" or job.spec.algorithm.name not in IN_TURNS
 
 
 def _policy_lag(job: RLTrainingJob, samplers: int) -> float | None:
@@ -115,6 +148,8 @@ def _counts(text: str) -> list[int]:
         counts = [int(part) for part in text.split(",")]
     except ValueError:
         counts = []
-    if not counts or min(counts) < 1:
-        raise UsageError(f"--samplers {text}: write numbers from 1 on, separated by commas, such as 1,2,500")
+    if not counts or min(counts) < 1 or max(counts) > SAMPLERS_MAX:
+        raise UsageError(
+            f"--samplers {text}: write numbers from 1 to {SAMPLERS_MAX:,}, separated by commas, such as 1,2,500"
+        )
     return counts

@@ -22,6 +22,7 @@ LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 are if it waits for a larger share than the second."""
 BUSY_PERCENT_MIN = 2.0
 """Percentage of the time that the learner must be busy for an estimate of how many samplers it needs."""
+MORE_CREDITS = "a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag"
 
 
 def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
@@ -47,7 +48,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
     """Describes what limits the speed of a run. `cores`: of the machine that all its processes share, if they do."""
     percent = job.status.progress.learner_wait_percent
     if percent is None:
-        return _unknown(job)
+        return unknown(job)
     waits = f"the learner waits for data {percent:.0f}% of the time"
     learners, samplers = job.spec.learner.replicas, job.replicas("sampler")
     in_turns = job.spec.algorithm.name in IN_TURNS
@@ -66,7 +67,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
             f"{plural(cores, 'core')}.\nFaster: more cores, or fewer samplers with more environments in each "
             f"({_samplers_field(job)}; spec.environment.numEnvs).{_stepping(job)}"
         )
-    enough = "" if in_turns else _enough_samplers(samplers, percent)
+    enough = "" if in_turns else _enough_samplers(job, percent)
     return (
         f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}{enough}), or more "
         f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
@@ -89,14 +90,23 @@ def _threads(job: RLTrainingJob, cores: int | None) -> str:
     return "" if is_full else f" or more threads (spec.learner.threads, now {threads})"
 
 
-def _enough_samplers(samplers: int, percent: float) -> str:
+def _enough_samplers(job: RLTrainingJob, percent: float) -> str:
     """Estimates how many samplers keep the learner busy, if each adds the same. Empty if it hardly has any work."""
     busy = 100.0 - percent
-    return (
-        f"; about {math.ceil(100.0 * samplers / busy)} keep the learner busy"
-        if busy >= BUSY_PERCENT_MIN
-        else ""
-    )
+    if busy < BUSY_PERCENT_MIN:
+        return ""
+    needed = math.ceil(100.0 * job.replicas("sampler") / busy)
+    limit = samplers_with_credits(job)
+    also = f", with {MORE_CREDITS}" if limit is not None and needed > limit else ""
+    return f"; about {needed} keep the learner busy{also}"
+
+
+def samplers_with_credits(job: RLTrainingJob) -> int | None:
+    """Returns how many samplers of IMPALA can collect at a time. None: any number."""
+    impala = job.spec.algorithm.impala
+    if impala is None or impala.max_policy_lag is None:
+        return None
+    return impala.batch_unrolls * impala.max_policy_lag // 2
 
 
 def _samplers_field(job: RLTrainingJob) -> str:
@@ -114,7 +124,8 @@ def _stepping(job: RLTrainingJob) -> str:
     return "\nIf a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
 
 
-def _unknown(job: RLTrainingJob) -> str:
+def unknown(job: RLTrainingJob) -> str:
+    """Explains why the speed of a run has not been measured."""
     status = job.status
     if status.phase == "Failed":
         return f"Unknown: the run failed before its speed was measured: {failure(status).splitlines()[0]}"

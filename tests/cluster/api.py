@@ -79,13 +79,28 @@ class Cluster:
     def read(self, path: str, **query: str) -> dict[str, Any]:
         """Returns the API server's answer to a GET request. kubectl needs a tenth of a second of processor time for one.
         Raises ClusterError."""
+        return self._request("GET", path, query)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the API server's answer to a POST request. Raises ClusterError."""
+        return self._request("POST", path, {}, body)
+
+    def _request(
+        self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        parameters, headers = list(query.items()), {"Content-Type": "application/json"}
         request = self._client.param_serialize(
-            "GET", path, query_params=list(query.items()), auth_settings=["BearerToken"]
+            method,
+            path,
+            query_params=parameters,
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
         )
         answer = self._client.call_api(*request, _request_timeout=30)
         found: dict[str, Any] = json.loads(answer.read())
-        if answer.status != 200:
-            raise ClusterError(f"GET {path} is answered with {answer.status}: {found.get('message')}")
+        if answer.status not in (200, 201):
+            raise ClusterError(f"{method} {path} is answered with {answer.status}: {found.get('message')}")
         return found
 
     @cached_property

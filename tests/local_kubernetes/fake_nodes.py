@@ -29,7 +29,7 @@ def prepare(places: Places) -> None:
 def part(places: Places) -> Part:
     port = places.port("kwok", 10247)
     arguments = [
-        str(programs.directory(places) / "kwok"),
+        str(programs.build_kwok(places)),
         f"--kubeconfig={places.configuration / 'kwok.kubeconfig'}",
         f"--config={places.configuration / 'kwok.json'}",
         f"--manage-nodes-with-annotation-selector={MARK}=fake",

@@ -7,6 +7,7 @@ therefore compiles nothing, and a changed module never uses an old program.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -107,24 +108,25 @@ def build(places: Places) -> Path:
 
 def build_kwok(places: Places) -> Path:
     """Builds the program that simulates nodes and pods."""
-    return _install(places, "kwok", KWOK, "2 minutes on two cores, once")
+    return _install(places, KWOK, "2 minutes on two cores, once")
 
 
 def build_kueue(places: Places) -> Path:
     """Builds Kueue's manager."""
-    return _install(places, "kueue", KUEUE, "10 minutes on two cores, once")
+    return _install(places, KUEUE, "10 minutes on two cores, once")
 
 
 def kueue_chart() -> Path:
-    """Returns the chart in the downloaded Go module, after `build_kueue`."""
+    """Returns the chart in the Go module, which is downloaded unless it is there."""
     module, _, version = KUEUE.partition("/cmd/kueue")
-    folder = _go("env", "GOMODCACHE", environment={}).strip()
-    return Path(folder, module + version, "charts", "kueue")
+    found = json.loads(_go("mod", "download", "-json", module + version, environment={"GOFLAGS": "-mod=mod"}))
+    return Path(found["Dir"], "charts", "kueue")
 
 
-def _install(places: Places, name: str, package: str, slow: str) -> Path:
-    """Compiles a program that has its own version, unless it exists."""
-    program = build(places) / name
+def _install(places: Places, package: str, slow: str) -> Path:
+    """Compiles a program that has its own version, unless it exists. Its file has the version in its name."""
+    name, _, version = package.rpartition("/")[2].partition("@")
+    program = build(places) / f"{name}-{version}"
     if not program.exists():
         with alone(places, name):
             if not program.exists():

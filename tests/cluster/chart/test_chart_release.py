@@ -6,6 +6,7 @@ No pod runs. Other tests cover the operator's work.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +204,7 @@ def _may(kubectl: Kubectl, who: str, verb: str, resource: str, namespace: str) -
     for _ in range(100):
         if kubectl.may(who, verb, resource, namespace):
             return
+        time.sleep(0.3)
     pytest.fail(f"{who} may not {verb} {resource} in {namespace}")
 
 

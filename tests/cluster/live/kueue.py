@@ -46,8 +46,12 @@ def installed(cluster: Cluster) -> Iterator[None]:
     finally:
         # The webhooks first: the API server asks them about each pod.
         kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-        cluster.kubectl("delete", kinds, "-l", "app.kubernetes.io/name=kueue")
-        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=text, seconds=120)
+        try:
+            cluster.kubectl("delete", kinds, "-l", "app.kubernetes.io/name=kueue")
+        finally:
+            cluster.kubectl(
+                "delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=text, seconds=120
+            )
 
 
 @contextmanager
@@ -66,10 +70,14 @@ def queue(team: Team, pods: int) -> Iterator[None]:
         _object("LocalQueue", QUEUE, team.namespace, spec={"clusterQueue": QUEUE}),
         *(_object("WorkloadPriorityClass", name, value=value) for name, value in PRIORITIES.items()),
     ]
-    _apply_when_ready(team.cluster, objects)
-    yield
-    names = [f"{one['kind']}/{one['metadata']['name']}".lower() for one in objects]
-    team.kubectl("delete", "--wait=false", *(name.replace("/", f".{API.split('/')[0]}/") for name in names))
+    names = [f"{one['kind'].lower()}.{API.split('/')[0]}/{one['metadata']['name']}" for one in objects]
+    try:
+        _apply_when_ready(team.cluster, objects)
+        yield
+    finally:
+        # Kueue ends pods and deletes its objects only while it runs.
+        team.kubectl("wait", "--for=delete", "pod", "-l", LABEL_QUEUE, "--timeout=100s", seconds=110)
+        team.kubectl("delete", "--ignore-not-found", "--timeout=60s", *reversed(names), seconds=70)
 
 
 @contextmanager
@@ -92,10 +100,12 @@ def other_pod(team: Team, name: str, priority: str) -> Iterator[None]:
     labels = {LABEL_QUEUE: QUEUE, LABEL_PRIORITY: priority}
     metadata = {"name": name, "namespace": team.namespace, "labels": labels}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
-    team.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    team.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=100s", seconds=110)
-    yield
-    team.kubectl("delete", "pod", name)
+    try:
+        team.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        team.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=100s", seconds=110)
+        yield
+    finally:
+        team.kubectl("delete", "pod", name, "--ignore-not-found")
 
 
 def _object(kind: str, name: str, namespace: str | None = None, **fields: Any) -> Json:

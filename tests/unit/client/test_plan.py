@@ -34,15 +34,34 @@ def job(waits: float | None, algorithm: dict[str, Any] | None = None, samplers: 
     )
 
 
-def test_samplers_add_speed_until_the_learner_is_busy() -> None:
-    found = predict(job(75.0), [1, 2, 4, 8, 500])
+@pytest.mark.parametrize("algorithm", [{"impala": {}}, {"sac": {}}])
+def test_samplers_add_speed_until_the_learner_is_busy(algorithm: dict[str, Any]) -> None:
+    found = predict(job(75.0, algorithm), [1, 2, 4, 8, 500])
     assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 2000, 4000, 4000])
     assert [one.learner_busy_percent for one in found] == pytest.approx([12.5, 25, 50, 100, 100])
 
 
-def test_a_learner_that_always_waits_is_no_limit() -> None:
-    found = predict(job(100.0), [1, 2, 500])
+def test_only_samplers_with_credits_add_speed() -> None:
+    found = predict(job(99.0), [1, 16, 500])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 8000, 8000])
+    found = predict(job(95.0, {"impala": {"maxPolicyLag": 4}}, samplers=8), [1, 2, 8])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 1000])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "waits", "busy"),
+    [
+        ({"dqnApex": {"replay": {"samplesPerInsert": None}}}, 0.0, 100.0),
+        ({"ppo": {"gradients": "Samplers"}}, 75.0, 25.0),
+        ({"sac": {}}, 99.9, None),
+    ],
+)
+def test_a_learner_that_does_not_hold_samplers_back_is_no_limit(
+    algorithm: dict[str, Any], waits: float, busy: float | None
+) -> None:
+    found = predict(job(waits, algorithm), [1, 2, 500])
     assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 250_000])
+    assert [one.learner_busy_percent for one in found] == [busy] * 3
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
@@ -77,7 +96,7 @@ def test_credits_bound_the_policy_lag(settings: dict[str, Any], lags: list[float
             3.0,
             "maze: its learner waits for data only 3% of the time, so that the speed of its samplers is unknown",
         ),
-        (None, "maze: its speed has not been measured: plan from a run that has trained for some seconds"),
+        (None, "maze: no training has been measured yet"),
     ],
 )
 def test_a_run_without_the_measurements_is_refused(waits: float | None, sentence: str) -> None:
@@ -93,16 +112,20 @@ def test_a_table_is_printed(
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     plan(str(tmp_path), "1,500", lambda: pytest.fail("a folder needs no cluster"))
     assert capsys.readouterr().out == (
-        "Measured: 2 samplers, 1,000 steps/s, the learner waits for data 75% of the time. Predicted, if each process has a "
-        "core:\n\n"
-        "samplers  steps/s  learner busy  policy lag at most\n"
-        "       1      500           12%                   2\n"
-        "     500    4,000          100%                  16\n\n"
-        "The 3 measured processes shared 2 cores. With a core for each, the speed is higher than predicted.\n"
+        "Measured: 2 samplers, 1,000 steps/s, the learner waits for data 75% of the time. Predicted, if more processes run "
+        "as fast as these:\n\n"
+        "samplers  steps/s  learner busy  mean policy lag at most\n"
+        "       1      500           12%                        2\n"
+        "     500    4,000          100%                       16\n\n"
+        "The 3 processes shared 2 cores: with a core for each, they may be faster.\n\n"
+        "More than 16 samplers at a time need a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag.\n"
     )
 
 
-@pytest.mark.parametrize("samplers", ["0", "1,x", ""])
+@pytest.mark.parametrize("samplers", ["0", "1,x", "", "1000001"])
 def test_numbers_of_samplers_are_checked(samplers: str) -> None:
     problem = refused("plan", "maze", f"--samplers={samplers}", code=2)
-    assert problem == f"--samplers {samplers}: write numbers from 1 on, separated by commas, such as 1,2,500"
+    assert (
+        problem
+        == f"--samplers {samplers}: write numbers from 1 to 1,000,000, separated by commas, such as 1,2,500"
+    )

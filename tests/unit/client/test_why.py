@@ -105,7 +105,8 @@ def test_a_busy_learner_may_use_the_cores_that_are_free(
 
 def test_the_remedy_names_the_fields_and_their_values() -> None:
     assert bottleneck(job(90.0), 8).endswith(
-        "more samplers (spec.sampler.replicas, now 3; about 30 keep the learner busy), or more environments in each "
+        "more samplers (spec.sampler.replicas, now 3; about 30 keep the learner busy, with a larger "
+        "spec.algorithm.impala.batchUnrolls or maxPolicyLag), or more environments in each "
         "(spec.environment.numEnvs).\n"
         "If a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
     )
@@ -117,6 +118,11 @@ def test_the_remedy_names_the_fields_and_their_values() -> None:
         (60.0, 1, "now 1; about 3 keep the learner busy)"),
         (75.0, 2, "now 2; about 8 keep the learner busy)"),
         (99.0, 2, "now 2)"),
+        (
+            64.0,
+            15,
+            "now 15; about 42 keep the learner busy, with a larger spec.algorithm.impala.batchUnrolls or",
+        ),
     ],
 )
 def test_the_number_of_samplers_that_a_learner_needs_is_estimated(
