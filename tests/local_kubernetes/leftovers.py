@@ -37,7 +37,7 @@ def _background(places: Places) -> Iterator[Identity]:
         process = recorded(pid_file)
         if process is not None:
             yield process
-    names = (*programs.PARTS, "containerd", "kwok")
+    names = (*programs.PARTS, "containerd", programs.file_name(programs.KWOK))
     for pid in all_processes():
         command = command_line(pid)
         ours = (

@@ -116,6 +116,11 @@ def build_kueue(places: Places) -> Path:
     return _install(places, KUEUE, "10 minutes on two cores, once")
 
 
+def file_name(package: str) -> str:
+    """Returns the name of the file of `KWOK` or `KUEUE`, which contains the version."""
+    return package.rpartition("/")[2].replace("@", "-")
+
+
 def kueue_chart() -> Path:
     """Returns the chart in the Go module, which is downloaded unless it is there."""
     module, _, version = KUEUE.partition("/cmd/kueue")
@@ -124,9 +129,9 @@ def kueue_chart() -> Path:
 
 
 def _install(places: Places, package: str, slow: str) -> Path:
-    """Compiles a program that has its own version, unless it exists. Its file has the version in its name."""
-    name, _, version = package.rpartition("/")[2].partition("@")
-    program = build(places) / f"{name}-{version}"
+    """Compiles a program that has its own version, unless it exists."""
+    name = package.rpartition("/")[2].partition("@")[0]
+    program = build(places) / file_name(package)
     if not program.exists():
         with alone(places, name):
             if not program.exists():
