@@ -84,11 +84,12 @@ prepare: $(READY)
 api: prepare ## test the CRD, the chart and the client with a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
 
+KUEUE := tests/cluster/live/test_kueue.py
 live: prepare ## run the tests with real pods, which need root
-	$(PYTEST) tests/cluster/live
+	$(PYTEST) tests/cluster/live --ignore=$(KUEUE)
 
 kueue: prepare ## test jobs in a queue of Kueue, which is compiled here once (10 minutes)
-	RLTRAINING_TEST_KUEUE=1 $(PYTEST) tests/cluster/live/test_kueue.py
+	$(PYTEST) $(KUEUE)
 
 soak: $(READY) ## run for hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation

@@ -79,8 +79,8 @@ def plan(
     """Predict how fast a run is with other numbers of samplers.
 
     Calculates the speed, the learner's load and the policy lag from the measured speed of the run and from the share of the
-    time for which its learner waits for data. The model assumes a core for each process. While the run trains, the
-    measurements are those of its last seconds, afterwards those of its end.
+    time for which its learner waits for data. The model assumes that more processes run as fast as the measured ones. While
+    the run trains, its last seconds count, and afterwards its end.
 
     Examples:
 

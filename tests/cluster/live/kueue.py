@@ -29,7 +29,7 @@ def installed(cluster: Cluster) -> Iterator[None]:
     program = programs.build_kueue(cluster.places)
     tag = programs.KUEUE.rpartition("@")[2]
     node_images.add_program(cluster.places, f"{IMAGE}:{tag}", program, path="manager")
-    # Apply the objects of the chart, without those that the test cluster does not support.
+    # Apply the objects of the chart, except for the kinds that the test cluster does not support.
     image = "controllerManager.manager.image"
     values = (f"{image}.repository={IMAGE}", f"{image}.tag={tag}", f"{image}.pullPolicy=Never")
     options = (f"--namespace={NAMESPACE}", "--kube-version", programs.KUBERNETES, "--set", ",".join(values))

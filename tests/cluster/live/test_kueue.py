@@ -1,8 +1,7 @@
-"""A queue of Kueue with room for three of a job's seven pods."""
+"""A queue of Kueue with room for three of a job's seven pods: `make kueue`, which is not part of `make live`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,11 +9,7 @@ import kueue
 import pytest
 from jobs import Json, Team, example
 
-ENABLED = "RLTRAINING_TEST_KUEUE"
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not os.environ.get(ENABLED), reason="Kueue takes 10 minutes to compile: `make kueue`"),
-]
+pytestmark = pytest.mark.timeout(300)
 SAMPLERS = 6
 FULL = ("1/1", "2/6")
 """Learners and samplers that are ready when the queue is full."""
