@@ -86,9 +86,9 @@ def network_policy_name(job: str) -> str:
     return job
 
 
-def learner_budget_name(job: str) -> str:
-    """The PodDisruptionBudget of the learners."""
-    return f"{job}-learner"
+def budget_name(job: str, role: Role) -> str:
+    """The PodDisruptionBudget of the pods of a role."""
+    return f"{job}-{role}"
 
 
 def pod_group_name(job: str) -> str:

@@ -11,17 +11,18 @@ from datetime import datetime, timedelta
 
 from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import KIND, Role, learner_budget_name, network_policy_name
+from rltraining_api.names import KIND
 from rltraining_api.status import Status
 
 from rltraining_operator.cluster import Event, Manifest, Ref
 from rltraining_operator.failures.ledger import FailureCounts, count_failures
 from rltraining_operator.observe.mounts import looks_due
 from rltraining_operator.observe.observed import Observed, Pod
-from rltraining_operator.pods import children, gang, owned
 from rltraining_operator.pods.autoscale import follow
 from rltraining_operator.pods.build import build_pod
+from rltraining_operator.pods.children import CHILDREN, Parent, covers
 from rltraining_operator.pods.members import PodActions, reconcile_replicas, remove
+from rltraining_operator.pods.owned import owner_reference
 from rltraining_operator.settings import FINISH_SECONDS, REJECTION_RETRY_SECONDS, Settings
 from rltraining_operator.status.blocked import slow_at
 from rltraining_operator.status.bounds import MESSAGE_BYTES_MAX, clip
@@ -127,7 +128,8 @@ def _plan_life(
     actions = _pod_actions(job, observed, outcome, now)
     # Build the children that are missing or out of date.
     wants_pods = _wants_pods(job, outcome)
-    create, apply = _children(job, observed, actions, settings) if wants_pods else ((), ())
+    parent = Parent(job, observed, settings, ended=outcome is not None)
+    create, apply = _children(parent, actions) if wants_pods else ((), ())
     past = past_rejection(conditions) if create or apply else None
     # Build the new status from these decisions.
     inputs = StatusInputs(
@@ -141,7 +143,7 @@ def _plan_life(
     status = build_status(job, observed, inputs, now, settings)
     return Plan(
         status=_if_new(status, observed),
-        delete=(*_unwanted(job, observed, settings, ended=outcome is not None), *_refs(actions)),
+        delete=(*_unwanted(parent), *_refs(actions)),
         apply=apply,
         create=create,
         events=status_events(observed, status, inputs),
@@ -162,7 +164,7 @@ def _plan_after_end(
     actions = remove(observed, _to_clean(job, observed.pods), now)
     return Plan(
         status=_if_new(recount(job, observed, actions), observed),
-        delete=(*_unwanted(job, observed, settings, ended=True), *_refs(actions)),
+        delete=(*_unwanted(Parent(job, observed, settings, ended=True)), *_refs(actions)),
         requeue_after=_seconds_until([*actions.due, expiry] if expiry else actions.due, now),
     )
 
@@ -226,51 +228,32 @@ def _is_over(job: RLTrainingJob, observed: Observed, outcome: Outcome | None) ->
     return job.spec.run_policy.clean_pod_policy == "None" or not any(pod.active for pod in observed.pods)
 
 
-def _children(
-    job: RLTrainingJob, observed: Observed, actions: PodActions, settings: Settings
-) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+def _children(parent: Parent, actions: PodActions) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Returns the children to create and the children to apply."""
-    owner = owned.owner_reference(job, observed.uid)
-    # Build the children. The Secret and the claim are never changed.
-    kept = [
-        children.build_network_policy(job, owner, settings),
-        children.build_service(job, owner),
-        children.build_config_map(job, owner, observed.uid),
-        # Only once a learner is ready, so that the pods of many new jobs take precedence.
-        children.build_learner_budget(job, owner, settings) if _any_ready(observed, "learner") else None,
-        gang.build_pod_group(job, owner),
-    ]
-    once = [children.build_secret(job, owner, observed.token), children.build_claim(job, owner)]
-    # Select the children that are missing or differ.
-    apply = [
-        child for child in kept if child is not None and not children.covers(_found(observed, child), child)
-    ]
-    create = [child for child in once if child is not None and _found(observed, child) is None]
-    create += [build_pod(job, owner, role, index, settings) for role, index in actions.create]
+    create, apply = [], []
+    for child in CHILDREN:
+        manifest = child.build(parent)
+        if manifest is None:
+            continue
+        found = parent.observed.child(child.kind, child.name(parent.observed))
+        if child.changes and not covers(found, manifest):
+            apply.append(manifest)
+        elif not child.changes and found is None:
+            create.append(manifest)
+    owner = owner_reference(parent.job, parent.observed.uid)
+    create += [build_pod(parent.job, owner, role, index, parent.settings) for role, index in actions.create]
     return tuple(create), tuple(apply)
 
 
-def _any_ready(observed: Observed, role: Role) -> bool:
-    return any(pod.ready for pod in observed.role(role))
-
-
-def _unwanted(job: RLTrainingJob, observed: Observed, settings: Settings, *, ended: bool) -> Iterator[Ref]:
-    """Yields existing children that should be deleted. Nothing may block a drain once a job is
-    over."""
-    if ended or not children.refuses_eviction(job, settings):
-        yield from _ref_of(observed, "PodDisruptionBudget", learner_budget_name(observed.name))
-    if not settings.network_policy:
-        yield from _ref_of(observed, "NetworkPolicy", network_policy_name(observed.name))
-
-
-def _ref_of(observed: Observed, kind: str, name: str) -> Iterator[Ref]:
-    found = observed.child(kind, name)
-    if found is not None and "deletionTimestamp" not in found["metadata"]:
-        yield Ref(kind, name, found["metadata"]["uid"])
-
-
-def _found(observed: Observed, child: Manifest) -> Manifest | None:
-    return observed.child(child["kind"], child["metadata"]["name"])
+def _unwanted(parent: Parent) -> Iterator[Ref]:
+    """Yields existing children that the job should not have any more."""
+    for child in CHILDREN:
+        if child.wanted is None or child.wanted(parent):
+            continue
+        name = child.name(parent.observed)
+        found = parent.observed.child(child.kind, name)
+        if found is not None and "deletionTimestamp" not in found["metadata"]:
+            yield Ref(child.kind, name, found["metadata"]["uid"])
 
 
 def _refs(actions: PodActions) -> tuple[Ref, ...]:

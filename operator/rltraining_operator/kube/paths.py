@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from rltraining_api.names import API_VERSION, KIND, PLURAL
 
+from rltraining_operator.pods.children import CHILDREN
+
 _PLACES = {
     KIND: (API_VERSION, PLURAL),
     "Pod": ("v1", "pods"),
-    "Service": ("v1", "services"),
-    "ConfigMap": ("v1", "configmaps"),
-    "Secret": ("v1", "secrets"),
-    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Event": ("v1", "events"),
-    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
-    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
-    "PodGroup": ("", "podgroups"),  # two schedulers define this kind: see the object's apiVersion
-}
+} | {child.kind: (child.api_version, child.plural) for child in CHILDREN}
 
-LISTED = ("Service", "ConfigMap", "PersistentVolumeClaim", "NetworkPolicy", "PodDisruptionBudget")
+LISTED = tuple(dict.fromkeys(child.kind for child in CHILDREN if child.read == "List"))
 """Children other than pods that are listed at each resync."""
-UNLISTED = ("PodGroup",)
-"""Cached children that are not listed, because few clusters have the kind. Secrets are neither
-listed nor read."""
+UNLISTED = tuple(child.kind for child in CHILDREN if child.read == "Get")
+"""Cached children that are not listed, because few clusters have the kind."""
 
 
 def api_version(kind: str) -> str:

@@ -32,18 +32,9 @@ from rltraining_operator.observe.answers import BadReport
 from rltraining_operator.observe.ask import ask_learner
 from rltraining_operator.observe.mounts import MountFailure
 from rltraining_operator.observe.observed import Observed, Pod
-from rltraining_operator.pods.children import covers
+from rltraining_operator.pods.children import CHILDREN, covers
 
-CHILD_KINDS = (
-    "Pod",
-    "Service",
-    "ConfigMap",
-    "Secret",
-    "PersistentVolumeClaim",
-    "NetworkPolicy",
-    "PodDisruptionBudget",
-    "PodGroup",
-)
+CHILD_KINDS = ("Pod", *{child.kind for child in CHILDREN})
 PODS_FOLDER = ".pods"
 ANSWER_SECONDS = 1.0
 """Time-out of a request to a learner in seconds."""

@@ -1,12 +1,16 @@
-"""Builds the children of a job other than pods: Service, ConfigMap, Secret, perhaps a claim,
-NetworkPolicy and PodDisruptionBudget. Pure."""
+"""The children of a job other than pods: a table of them, and how each is built. Pure.
+
+A new child is a row in `CHILDREN` and its builder. Its creation, updates, deletion, paths in the API,
+lists and local runs follow from the row. `Child.verbs` are the rights that the chart has to give.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
@@ -16,22 +20,82 @@ from rltraining_api.names import (
     LABEL_DIALLED,
     LABEL_JOB_NAME,
     LABEL_ROLE,
+    Role,
+    budget_name,
     claim_name,
     config_map_name,
-    learner_budget_name,
     network_policy_name,
+    pod_group_name,
     secret_name,
     service_name,
 )
 
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.pods.build import JOB_KEY, TOKEN_KEY
-from rltraining_operator.pods.owned import build_owned
+from rltraining_operator.pods.gang import build_pod_group
+from rltraining_operator.pods.owned import build_owned, owner_reference
 from rltraining_operator.settings import Settings
 
 Manifest = dict[str, Any]
 
 
-def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
+@dataclass(frozen=True)
+class Parent:
+    """What children depend on."""
+
+    job: RLTrainingJob
+    observed: Observed
+    settings: Settings
+    ended: bool
+    """Whether the job is over."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """One child of a job."""
+
+    kind: str
+    plural: str
+    """The resource in the API."""
+    name: Callable[[Observed], str]
+    builder: Callable[[Parent, Manifest], Manifest | None]
+    """Returns the common part of the manifest (see `build_owned`) with the content. None: the child is
+    not created now, and an existing one stays."""
+    api_version: str = "v1"
+    """Empty if `builder` sets it, because several APIs define the kind."""
+    wanted: Callable[[Parent], bool] | None = None
+    """Whether the job should have the child. If not, an existing one is deleted. None: it stays as long
+    as the job."""
+    changes: bool = True
+    """Whether an existing child is updated."""
+    read: Literal["List", "Get", "Never"] = "List"
+    """List: all objects of the kind are listed at each resync. This requires that all clusters have the
+    kind, and that the chart always gives the right. Get: one object is read before it is written, for
+    kinds of other software. Never: for the Secret with the token, which the operator creates without a
+    right to read it."""
+
+    def __post_init__(self) -> None:
+        if self.wanted is not None and self.read != "List":
+            raise ValueError(f"{self.kind}: only listed children can be deleted")
+        if self.read == "Never" and (self.kind != "Secret" or self.changes):
+            raise ValueError(f"{self.kind}: a child that is never read is not known to exist")
+
+    @property
+    def verbs(self) -> list[str]:
+        """The rights on the resource that the operator needs."""
+        reads = {"List": ["get", "list"], "Get": ["get"], "Never": []}[self.read]
+        return [*reads, "create", *["patch"] * self.changes, *["delete"] * (self.wanted is not None)]
+
+    def build(self, parent: Parent) -> Manifest | None:
+        """Returns the manifest, or None if the child should not be created now."""
+        if self.wanted is not None and not self.wanted(parent):
+            return None
+        owner = owner_reference(parent.job, parent.observed.uid)
+        name = self.name(parent.observed)
+        return self.builder(parent, build_owned(parent.job, owner, self.kind, name, self.api_version))
+
+
+def build_service(parent: Parent, common: Manifest) -> Manifest:
     """Builds the Service that gives learners and replay pods a DNS name from their start on,
     because others look them up before they are ready. Samplers need no name, and the changing
     addresses of ten thousand samplers would load the DNS and the proxy of every node.
@@ -39,6 +103,7 @@ def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
     Without replay pods the selector uses the role alone, since learners of an older operator have
     no other label.
     """
+    job = parent.job
     dialled = {LABEL_DIALLED: "true"} if job.spec.replicas("replay") else {LABEL_ROLE: "learner"}
     spec = {
         "clusterIP": "None",
@@ -46,81 +111,127 @@ def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
         "selector": {LABEL_JOB_NAME: job.metadata.name} | dialled,
         "ports": [{"name": "http", "port": HTTP_PORT}],
     }
-    return build_owned(job, owner, "Service", service_name(job.metadata.name)) | {"spec": spec}
+    return common | {"spec": spec}
 
 
-def build_config_map(job: RLTrainingJob, owner: Manifest, uid: str) -> Manifest:
+def build_config_map(parent: Parent, common: Manifest) -> Manifest:
     """Builds the ConfigMap with the job that the trainer reads, with all defaults filled in."""
+    job, uid = parent.job, parent.observed.uid
     metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace or "default", "uid": uid}
     resolved = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": job.spec.to_dict()}
-    child = build_owned(job, owner, "ConfigMap", config_map_name(job.metadata.name))
-    return child | {"data": {JOB_KEY: json.dumps(resolved, sort_keys=True)}}
+    return common | {"data": {JOB_KEY: json.dumps(resolved, sort_keys=True)}}
 
 
-def build_secret(job: RLTrainingJob, owner: Manifest, token: str) -> Manifest:
-    """Builds the Secret with the job's token. Created only once, because running pods hold the
+def build_secret(parent: Parent, common: Manifest) -> Manifest:
+    """Builds the Secret with the job's token. It does not change, because running pods hold the
     token."""
-    child = build_owned(job, owner, "Secret", secret_name(job.metadata.name, owner["uid"]))
-    return child | {
+    token = parent.observed.token
+    return common | {
         "type": "Opaque",
         "immutable": True,
         "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
     }
 
 
-def build_claim(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
+def build_claim(parent: Parent, common: Manifest) -> Manifest | None:
     """Builds the claim for checkpoints, or returns None if the job has no template for one."""
-    volume = job.spec.checkpoint.volume
+    volume = parent.job.spec.checkpoint.volume
     if volume is None or volume.claim_template is None:
         return None
-    child = build_owned(job, owner, "PersistentVolumeClaim", claim_name(job.metadata.name))
-    theirs = volume.claim_template.metadata
-    child["metadata"]["labels"] = {**theirs.get("labels", {}), **child["metadata"]["labels"]}
+    theirs, metadata = volume.claim_template.metadata, dict(common["metadata"])
+    metadata["labels"] = {**theirs.get("labels", {}), **metadata["labels"]}
     if annotations := theirs.get("annotations"):
-        child["metadata"]["annotations"] = dict(annotations)
-    return child | {"spec": dict(volume.claim_template.spec)}
+        metadata["annotations"] = dict(annotations)
+    return common | {"metadata": metadata, "spec": dict(volume.claim_template.spec)}
 
 
-def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
-    """Builds the NetworkPolicy, or returns None if it is disabled. Only the job's pods can connect
-    to its pods. HTTP is open also to the operator and to the readers of metrics.
+def build_network_policy(parent: Parent, common: Manifest) -> Manifest:
+    """Builds the NetworkPolicy. Only the job's pods can connect to its pods. HTTP is open also to the
+    operator and to the readers of metrics.
 
     Egress is not restricted: pods need DNS, and any storage and services that users configure.
     """
-    if not settings.network_policy:
-        return None
-    members = {"matchLabels": {LABEL_JOB_NAME: job.metadata.name}}
+    settings = parent.settings
+    members = {"matchLabels": {LABEL_JOB_NAME: parent.observed.name}}
     askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
     ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
     if askers:  # an empty `from` would admit all peers
         http = {"port": HTTP_PORT, "protocol": "TCP"}
         ingress.append({"from": [dict(peer) for peer in askers], "ports": [http]})
     spec = {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress}
-    name = network_policy_name(job.metadata.name)
-    return build_owned(job, owner, "NetworkPolicy", name, "networking.k8s.io/v1") | {"spec": spec}
+    return common | {"spec": spec}
 
 
-def refuses_eviction(job: RLTrainingJob, settings: Settings) -> bool:
-    """Returns whether a drain may not evict the learners of the job."""
-    return (job.spec.run_policy.learner_eviction or settings.learner_eviction) == "Refuse"
+def refuses_eviction(parent: Parent) -> bool:
+    """Returns whether a drain may not evict learners. Nothing blocks a drain once a
+    job is over."""
+    eviction = parent.job.spec.run_policy.learner_eviction or parent.settings.learner_eviction
+    return eviction == "Refuse" and not parent.ended
 
 
-def build_learner_budget(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
-    """Builds the PodDisruptionBudget that refuses voluntary evictions of ready learners, or returns
-    None if they are allowed. Unready learners may be evicted.
+def build_budget(parent: Parent, common: Manifest, role: Role) -> Manifest | None:
+    """Builds the PodDisruptionBudget that refuses voluntary evictions of the role's ready pods, or
+    returns None while none is ready, so that the pods of many new jobs take precedence. Unready pods may
+    be evicted.
 
     `minAvailable` is a number: for a percentage or `maxUnavailable` the API server reads the scale
     of the pods' owner, and a job's scale is the number of its samplers.
     """
-    if not refuses_eviction(job, settings):
+    if not any(pod.ready for pod in parent.observed.role(role)):
         return None
     spec = {
-        "minAvailable": job.spec.learner.replicas,
-        "selector": {"matchLabels": {LABEL_JOB_NAME: job.metadata.name, LABEL_ROLE: "learner"}},
+        "minAvailable": parent.job.spec.replicas(role),
+        "selector": {"matchLabels": {LABEL_JOB_NAME: parent.observed.name, LABEL_ROLE: role}},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    name = learner_budget_name(job.metadata.name)
-    return build_owned(job, owner, "PodDisruptionBudget", name, "policy/v1") | {"spec": spec}
+    return common | {"spec": spec}
+
+
+CHILDREN = (
+    Child(
+        "NetworkPolicy",
+        "networkpolicies",
+        lambda observed: network_policy_name(observed.name),
+        build_network_policy,
+        api_version="networking.k8s.io/v1",
+        wanted=lambda parent: parent.settings.network_policy,
+    ),
+    Child("Service", "services", lambda observed: service_name(observed.name), build_service),
+    Child("ConfigMap", "configmaps", lambda observed: config_map_name(observed.name), build_config_map),
+    Child(
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        lambda observed: budget_name(observed.name, "learner"),
+        lambda parent, common: build_budget(parent, common, "learner"),
+        api_version="policy/v1",
+        wanted=refuses_eviction,
+    ),
+    Child(
+        "PodGroup",
+        "podgroups",
+        lambda observed: pod_group_name(observed.name),
+        lambda parent, common: build_pod_group(parent.job, common),
+        api_version="",
+        read="Get",
+    ),
+    Child(
+        "Secret",
+        "secrets",
+        lambda observed: secret_name(observed.name, observed.uid),
+        build_secret,
+        changes=False,
+        read="Never",
+    ),
+    Child(
+        "PersistentVolumeClaim",
+        "persistentvolumeclaims",
+        lambda observed: claim_name(observed.name),
+        build_claim,
+        changes=False,
+    ),
+)
+"""Those that change are applied first, in parallel. The others are created next, with the pods. If one is
+rejected, no pod is created."""
 
 
 def covers(found: Any, wanted: Any) -> bool:

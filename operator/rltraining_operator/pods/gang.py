@@ -18,8 +18,6 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import pod_group_name
 from rltraining_api.scheduling import SchedulingPolicy
 
-from rltraining_operator.pods.owned import build_owned
-
 Manifest = dict[str, Any]
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -48,20 +46,20 @@ def pod_spec(job: RLTrainingJob) -> Manifest:
     return {"schedulerName": VOLCANO_SCHEDULER} if _policy(job).volcano is not None else {}
 
 
-def build_pod_group(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
-    """Builds the PodGroup, for schedulers that require one."""
-    policy, name = _policy(job), pod_group_name(job.metadata.name)
+def build_pod_group(job: RLTrainingJob, common: Manifest) -> Manifest | None:
+    """Builds the PodGroup from the common part of a child, for schedulers that require one."""
+    policy = _policy(job)
     spec: Manifest
     if (volcano := policy.volcano) is not None:
         spec = {"minMember": _at_once(job, volcano.min_available)}
         spec |= {"queue": volcano.queue} if volcano.queue else {}
         spec |= {"priorityClassName": volcano.priority_class_name} if volcano.priority_class_name else {}
-        return build_owned(job, owner, "PodGroup", name, VOLCANO_API) | {"spec": spec}
+        return common | {"apiVersion": VOLCANO_API, "spec": spec}
     if (coscheduling := policy.coscheduling) is not None:
         spec = {"minMember": _at_once(job, coscheduling.min_member)}
         seconds = coscheduling.schedule_timeout_seconds
         spec |= {"scheduleTimeoutSeconds": seconds} if seconds else {}
-        return build_owned(job, owner, "PodGroup", name, COSCHEDULING_API) | {"spec": spec}
+        return common | {"apiVersion": COSCHEDULING_API, "spec": spec}
     return None
 
 

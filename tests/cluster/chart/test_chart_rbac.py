@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from helm import NAMESPACE, RELEASE, Helm, Rendered
+from rltraining_operator.pods.children import CHILDREN
 
 Rules = set[tuple[str, str, str]]
 """API group, resource, verb."""
@@ -56,6 +57,16 @@ def test_the_operator_may_do_this_and_no_more(defaults: Rendered) -> None:
 def test_groups_of_pods_are_a_right_of_their_own(helm: Helm) -> None:
     rendered = helm.render({"gangScheduling": {"enabled": True}})
     assert rules_of(rendered.one("ClusterRole", RELEASE)) == spread(RULES | POD_GROUPS)
+
+
+def test_the_table_of_children_needs_these_rights() -> None:
+    needed: Rules = set()
+    for child in CHILDREN:
+        group = child.api_version.rpartition("/")[0]
+        groups = [group] if child.api_version else [group for group, _ in POD_GROUPS]
+        needed |= {(group, child.plural, verb) for group in groups for verb in child.verbs}
+    children = {child.plural for child in CHILDREN}
+    assert needed == {rule for rule in spread(RULES | POD_GROUPS) if rule[1] in children}
 
 
 def test_in_chosen_namespaces_it_has_roles_there_and_nothing_in_the_cluster(helm: Helm) -> None:

@@ -10,7 +10,8 @@ import pytest
 from operator_world import LEARNER, SAMPLER_1, TOKEN, make_world
 from rltraining_api import contract
 from rltraining_api.manifest import parse_job
-from rltraining_operator.pods.children import build_config_map, covers
+from rltraining_operator.pods.children import CHILDREN, Parent, covers
+from rltraining_operator.settings import Settings
 
 
 def pod(name: str = LEARNER, **spec: Any) -> dict[str, Any]:
@@ -189,9 +190,12 @@ def test_the_trainer_reads_a_whole_job() -> None:
 
 @pytest.mark.parametrize(("namespace", "read"), [("team", "team"), (None, "default")])
 def test_the_trainer_reads_whose_job_it_is(namespace: str | None, read: str) -> None:
-    job = make_world().parsed
+    world = make_world()
+    job = world.parsed
     job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"namespace": namespace})})
-    child = build_config_map(job, {}, "job-uid")
+    (config_map,) = (child for child in CHILDREN if child.kind == "ConfigMap")
+    child = config_map.build(Parent(job, world.observe(), Settings(), ended=False))
+    assert child is not None
     assert json.loads(child["data"]["job.json"])["metadata"] == {
         "name": "demo",
         "namespace": read,
