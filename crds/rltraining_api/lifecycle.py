@@ -157,10 +157,12 @@ class RunPolicy(ApiModel):
     """The controller in charge, as `domain/path`. With a value other than rltraining.dev/operator the
     operator leaves the job alone. Immutable."""
     learner_eviction: LearnerEviction | None = None
-    """Whether the drain of a node may evict the learners. An evicted learner writes a checkpoint
+    """Whether the drain of a node may evict learners and replay pods. An evicted learner writes a checkpoint
     first, and is created again on another node. It resumes from this checkpoint if
     `checkpoint.volume` or `checkpoint.uri` is set; otherwise training starts from the beginning.
-    With Refuse a drain waits until the job is over. Default: as set at the operator's installation,
+    An evicted replay pod loses its memory, unless `replay.checkpoint` saves it. With Refuse a drain
+    waits until the job is over. Samplers may always be evicted, also those with a shard of the
+    replay memory. Default: as set at the operator's installation,
     which is Allow by default."""
     pod_failure_policy: PodFailurePolicy | None = None
     """Rules that override the operator's classification of failures."""

@@ -163,7 +163,7 @@ def build_network_policy(parent: Parent, common: Manifest) -> Manifest:
 
 
 def refuses_eviction(parent: Parent) -> bool:
-    """Returns whether a drain may not evict learners. Nothing blocks a drain once a
+    """Returns whether a drain may not evict learners and replay pods. Nothing blocks a drain once a
     job is over."""
     eviction = parent.job.spec.run_policy.learner_eviction or parent.settings.learner_eviction
     return eviction == "Refuse" and not parent.ended
@@ -203,6 +203,14 @@ CHILDREN = (
         "poddisruptionbudgets",
         lambda observed: budget_name(observed.name, "learner"),
         lambda parent, common: build_budget(parent, common, "learner"),
+        api_version="policy/v1",
+        wanted=refuses_eviction,
+    ),
+    Child(
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        lambda observed: budget_name(observed.name, "replay"),
+        lambda parent, common: build_budget(parent, common, "replay"),
         api_version="policy/v1",
         wanted=refuses_eviction,
     ),

@@ -117,11 +117,27 @@ def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
     )
 
 
+def test_replay_pods_are_guarded_like_learners() -> None:
+    world = make_world(runPolicy={"learnerEviction": "Refuse"}, **dedicated(2))
+    world.settle()
+    assert ("PodDisruptionBudget", "demo-replay") not in world.others, "there is nothing to protect yet"
+    world.run().settle()
+    budget = world.others["PodDisruptionBudget", "demo-replay"]["spec"]
+    assert budget["minAvailable"] == 2
+    assert budget["selector"]["matchLabels"]["rltraining.dev/role"] == "replay"
+    world.spec(runPolicy={"learnerEviction": "Allow"}).settle()
+    assert ("PodDisruptionBudget", "demo-replay") not in world.others
+
+
 @pytest.mark.parametrize(("code", "clean"), [(0, "All"), (0, "None"), (64, "Running"), (64, "None")])
 def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
-    world = make_world(runPolicy={"cleanPodPolicy": clean, "learnerEviction": "Refuse"}).up()
+    policy = {"cleanPodPolicy": clean, "learnerEviction": "Refuse"}
+    world = make_world(runPolicy=policy, **dedicated(2)).up()
+    world.settle()
+    budgets = {("PodDisruptionBudget", "demo-learner"), ("PodDisruptionBudget", "demo-replay")}
+    assert budgets <= world.others.keys()
     world.die(LEARNER, code, message=termination("", "", report(1, "Finished"))).step()
-    assert ("PodDisruptionBudget", "demo-learner") not in world.others
+    assert not budgets & world.others.keys()
     assert ("NetworkPolicy", "demo") in world.others, "pods that are left are still guarded"
 
 
