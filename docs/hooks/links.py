@@ -35,9 +35,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=texts[source]))
     targets = {_target(source, link) for source, text in texts.items() for link in _links(text)}
     outside = sorted(target for target in targets if target and _is_outside(target))
-    for target in filter(
-        _is_there, outside
-    ):  # of what is not, there is no page: a broken link, which the build tells
+    # Add no page for a missing file. The build then reports a broken link.
+    for target in filter(_is_there, outside):
         path = f"source/{target}.md"
         # Not in the navigation, and also shown if the name begins with a dot, which MkDocs would exclude.
         included = InclusionLevel.NOT_IN_NAV

@@ -1,10 +1,10 @@
-"""Parts of the reference that are made from the software itself. A page asks for them with a comment:
+"""Generates parts of the reference from the software. A comment in a page names the part:
 
 <!-- fields: spec.algorithm.impala -->    a table of the fields there, and of those below them
 <!-- commands -->                         the help of every command of rltrain
 <!-- presets -->                          for each algorithm, a table of the defaults that depend on the task
 
-The text from there to `<!-- end -->` is replaced. It is for readers of the file, who do not see the tables.
+The text from there to `<!-- end -->` is replaced. Only readers of the file see it.
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
         yield f"| {name}{needed} | {_type(field)} |{default} {_cell(field.get('description', ''))} |"
     rules = dict.fromkeys(rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
     yield ""
-    yield from (
-        f"- {_cell(rule)}" for rule in rules if "is immutable" not in rule
-    )  # each field says so itself
+    # Leave out the rules about immutable fields, because the fields' descriptions have them.
+    yield from (f"- {_cell(rule)}" for rule in rules if "is immutable" not in rule)
     for where, below in inner:
         yield from _objects(where, below)
 
