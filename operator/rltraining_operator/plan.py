@@ -230,6 +230,7 @@ def _is_over(job: RLTrainingJob, observed: Observed, outcome: Outcome | None) ->
 
 def _children(parent: Parent, actions: PodActions) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Returns the children to create and the children to apply."""
+    # Select the children that are missing or differ.
     create, apply = [], []
     for child in CHILDREN:
         manifest = child.build(parent)
@@ -240,6 +241,7 @@ def _children(parent: Parent, actions: PodActions) -> tuple[tuple[Manifest, ...]
             apply.append(manifest)
         elif not child.changes and found is None:
             create.append(manifest)
+    # Build the missing pods.
     owner = owner_reference(parent.job, parent.observed.uid)
     create += [build_pod(parent.job, owner, role, index, parent.settings) for role, index in actions.create]
     return tuple(create), tuple(apply)

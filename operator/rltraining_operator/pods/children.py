@@ -187,6 +187,17 @@ def build_budget(parent: Parent, common: Manifest, role: Role) -> Manifest | Non
     return common | {"spec": spec}
 
 
+def _budget(role: Role) -> Child:
+    return Child(
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        lambda observed: budget_name(observed.name, role),
+        lambda parent, common: build_budget(parent, common, role),
+        api_version="policy/v1",
+        wanted=refuses_eviction,
+    )
+
+
 CHILDREN = (
     Child(
         "NetworkPolicy",
@@ -198,22 +209,8 @@ CHILDREN = (
     ),
     Child("Service", "services", lambda observed: service_name(observed.name), build_service),
     Child("ConfigMap", "configmaps", lambda observed: config_map_name(observed.name), build_config_map),
-    Child(
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        lambda observed: budget_name(observed.name, "learner"),
-        lambda parent, common: build_budget(parent, common, "learner"),
-        api_version="policy/v1",
-        wanted=refuses_eviction,
-    ),
-    Child(
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        lambda observed: budget_name(observed.name, "replay"),
-        lambda parent, common: build_budget(parent, common, "replay"),
-        api_version="policy/v1",
-        wanted=refuses_eviction,
-    ),
+    _budget("learner"),
+    _budget("replay"),
     Child(
         "PodGroup",
         "podgroups",
@@ -238,8 +235,8 @@ CHILDREN = (
         changes=False,
     ),
 )
-"""Those that change are applied first, in parallel. The others are created next, with the pods. If one is
-rejected, no pod is created."""
+"""Children with `changes` are applied first, in parallel. Then the others are created, and then the pods.
+If the cluster rejects a child, no pod is created."""
 
 
 def covers(found: Any, wanted: Any) -> bool:
