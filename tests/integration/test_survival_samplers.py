@@ -16,7 +16,7 @@ STEADY_FILES = 8
 STEADY_BYTES = 30 << 20
 """Limit on the growth of the learner's memory from the first kill to the last."""
 AGGREGATE = {
-    "Async": {"mode": "Async", "count": 1, "maxStaleness": 10},
+    "Async": {"mode": "Async", "count": 1, "maxPolicyLag": 10},
     "Sync": {"mode": "Sync", "count": None, "deadlineSeconds": 0.1},
 }
 

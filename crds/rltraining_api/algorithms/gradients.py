@@ -19,7 +19,6 @@ from rltraining_api.fields import (
     Schedule,
 )
 
-SYNC_REFUSES_NONE = "maxStaleness is for mode Async: in mode Sync no gradient is older than the parameters"
 SYNC_HAS_NO_QUEUE = (
     "queueCapacity must be 0 in mode Sync: each sampler waits for the update that its gradient is part of"
 )
@@ -48,9 +47,10 @@ class Aggregate(ApiModel):
     reduction: Literal["Mean", "Sum"] = "Mean"
     """How the gradients of an update are combined: Mean, weighted by the number of steps of each
     gradient, or Sum (A2C, DPPO: Mean)."""
-    max_staleness: CountOrZero | None = None
+    max_policy_lag: CountOrZero | None = 32
     """Mode Async: the largest age of a gradient's parameters, in versions. Older gradients are
-    rejected and counted. Default: no limit (A3C: none)."""
+    rejected and counted. Limits the number of samplers that compute gradients at a time. null: no
+    limit (not published)."""
     queue_capacity: CountOrZero = 0
     """Mode Async: gradients that are queued for the learner before samplers have to wait. With 0 a
     sampler waits until its gradient was applied, and receives the resulting parameters (A3C: 0)."""
@@ -60,14 +60,11 @@ class Aggregate(ApiModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         # An API server tries rules on the default `{}` before it fills in that object's own defaults.
-        Rule("!has(self.mode) || self.mode == 'Async' || !has(self.maxStaleness)", SYNC_REFUSES_NONE),
         Rule("!has(self.mode) || self.mode == 'Async' || self.queueCapacity == 0", SYNC_HAS_NO_QUEUE),
     )
 
     @model_validator(mode="after")
     def _what_is_for_async_only(self) -> Self:
-        if self.mode == "Sync" and self.max_staleness is not None:
-            raise refusal(f"{SYNC_REFUSES_NONE}: leave it out, got {self.max_staleness}")
         if self.mode == "Sync" and self.queue_capacity != 0:
             raise refusal(f"{SYNC_HAS_NO_QUEUE}, got {self.queue_capacity}")
         return self

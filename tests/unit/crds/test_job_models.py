@@ -65,7 +65,6 @@ def test_null_that_turns_a_default_off_survives_being_written() -> None:
 
 TRAINER = "{template: {spec: {containers: [{name: trainer, %s}]}}}"
 PROBLEMS = {
-    "algorithm: {a2c: {aggregate: {maxStaleness: 0}}}": "maxStaleness is for mode Async: in mode Sync no",
     "algorithm: {a3c: {aggregate: {mode: Sync}}}": "count must be null or at least 2 in mode Sync",
     "algorithm: {a3c: {nStep: 5, gaeLambda: 0.95}}": "gaeLambda must be 1 with nStep",
     "algorithm: {a3c: {epochs: 3}}": "Extra inputs are not permitted",
@@ -210,12 +209,12 @@ def test_games_are_preprocessed_as_published_unless_atari_says_otherwise() -> No
 def test_what_an_aggregate_may_be() -> None:
     assert A3c().aggregate == A3cAggregate(mode="Async", count=1)
     assert A2c().aggregate == Ppo().aggregate == Aggregate(mode="Sync", count=None)
-    slow = {"mode": "Async", "count": None, "maxStaleness": 0, "queueCapacity": 8}
+    slow = {"mode": "Async", "count": None, "maxPolicyLag": 0, "queueCapacity": 8}
     for algorithm in ("a3c", "a2c"):
         assert job(algorithm={algorithm: {"aggregate": slow}}).spec.algorithm.name == algorithm
     in_step = A3c.model_validate({"aggregate": {"mode": "Sync", "count": None}})
     assert A3c.model_validate(in_step.to_dict()) == in_step, "null is not the default, and has to be written"
-    assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
+    assert A3c.model_validate({"aggregate": {"maxPolicyLag": 4}}).aggregate.count == 1
     assert A3c.model_validate({"nStep": 3}).gae_lambda == 1
     assert A2c.model_validate({"gaeLambda": 0.9}).n_step is None
     least = {"batchSize": 512, "replay": {"minimum": 512, "capacity": 512}}

@@ -217,7 +217,7 @@ class QueueInAnyOrder(AnyOrder):
             DEADLINE,
             lambda: self.version,
             capacity=2 * first_few,
-            max_staleness=self.STALENESS,
+            max_lag=self.STALENESS,
             clock=self.clock,
         )
 

@@ -60,7 +60,7 @@ def test_an_update_takes_count_gradients_or_after_the_deadline_fewer() -> None:
 
 @pytest.mark.parametrize(("version", "used"), [(7, True), (8, True), (6, False), (0, False)])
 def test_a_gradient_older_by_more_versions_than_allowed_is_refused(version: int, used: bool) -> None:
-    gradients = make_queue(max_staleness=2, version=lambda: 9)
+    gradients = make_queue(max_lag=2, version=lambda: 9)
     sender = Sender(gradients, "a")
     sender.push(version=version)
 
@@ -73,7 +73,7 @@ def test_a_gradient_older_by_more_versions_than_allowed_is_refused(version: int,
 
 def test_a_stale_gradient_is_not_one_of_the_count_that_makes_an_update() -> None:
     versions = [0]
-    gradients = make_queue(count=2, max_staleness=0, version=lambda: versions[-1])
+    gradients = make_queue(count=2, max_lag=0, version=lambda: versions[-1])
     stale, fresh = Sender(gradients, "a"), Sender(gradients, "b")
     stale.push(version=0)
     versions.append(1)
@@ -91,7 +91,7 @@ def test_a_stale_gradient_is_not_one_of_the_count_that_makes_an_update() -> None
 def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_others() -> None:
     versions = [0]
     clock = Clock()
-    gradients = make_queue(max_staleness=0, version=lambda: versions[-1], clock=clock)
+    gradients = make_queue(max_lag=0, version=lambda: versions[-1], clock=clock)
     versions.append(1)
     answered = threading.Event()
     sender = Sender(gradients, "a")

@@ -82,6 +82,7 @@ def test_a_push_is_answered_with_the_parameters_that_it_led_to() -> None:
         "done": False,
         "place": ("x", 0, 0),
         "used": True,
+        "credit": True,
         "exchanges": 1,
         "remaining": 1.0,
     }

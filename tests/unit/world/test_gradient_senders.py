@@ -80,7 +80,7 @@ class FakeSession:
         self.version += 1
         self.done = done
         place = (f"life {life}", iteration, position)
-        self.answer = {"place": place, "used": used, "exchanges": 1, "remaining": 1.0}
+        self.answer = {"place": place, "used": used, "credit": True, "exchanges": 1, "remaining": 1.0}
         self._parameters.fill_(life)
 
 

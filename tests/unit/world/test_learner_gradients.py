@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from gradient_learners import A2C, A3C, DEADLINE, PPO, Sampler, gradient_like, make
 from rltraining_trainer.algorithms import rollouts
-from rltraining_trainer.world import gradients as module
 
 
 @pytest.mark.parametrize("reduction", ["Mean", "Sum"])
@@ -55,12 +53,11 @@ def test_an_update_waits_for_the_samplers_of_its_learner_only(tmp_path: Path) ->
     assert learners.runs[1].take(0.0) == []
 
 
-def test_a_learner_without_gradients_delays_the_others_for_at_most_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_learner_without_gradients_delays_the_others_for_at_most_the_deadline(tmp_path: Path) -> None:
     learners, samplers = make(tmp_path, {"a2c": A2C})
     now = 100.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    for path in learners.paths:
+        path._clock = lambda: now
     for sampler in samplers:
         sampler.push(gradient_like(learners.parameters, 1))
     assert learners.round()

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import NO_MOMENTS, WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow.credit_limit import CreditLimit
 from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
     GradientServer,
@@ -93,6 +94,7 @@ class LearnerGradients(DataPath, Generic[P]):
         gather_state: Callable[[Reduce], None],
         large: bool,
         stopping: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
@@ -112,10 +114,14 @@ class LearnerGradients(DataPath, Generic[P]):
         self._index, self._learners = index, learners
         self._samplers, self._exchanges, self._remaining = samplers, exchanges, remaining
         self._incarnation, self._gather, self._stopping = incarnation, gather_state, stopping
+        self._clock = clock
         self._source = self._make_source()
         self._server = GradientServer(self._source, models, read)
         self._epoch, self._complete = "", False
         self._last_batch = float("-inf")
+        self._limit: CreditLimit | None = None  # for updates of `_count` gradients
+        self._count = 0
+        self._requested: float | None = None  # when the next update was first requested
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -128,10 +134,19 @@ class LearnerGradients(DataPath, Generic[P]):
         """
         if self._stopping.is_set() and self.shares_state:
             raise Stopped("asked to end")
+        if self._requested is None:
+            self._requested = self._clock()
+        self._set_update_size()
         if not self._source.is_ready(timeout):
             return []
-        self._last_batch = time.monotonic()
-        return list(self._source.take())
+        pushes = list(self._source.take())
+        # Adapt the number of credits to the time for which the learner waited.
+        now = self._last_batch = self._clock()
+        if isinstance(self._source, GradientQueue) and self._limit is not None:
+            self._limit.on_batch(len(pushes), now - self._requested, self._source.lacks_credits, now)
+            self._source.limit(self._limit.items)
+        self._requested = None
+        return pushes
 
     def lag(self, push: P) -> int:
         """Returns how many versions the parameters of a push are older than the newest ones."""
@@ -157,7 +172,7 @@ class LearnerGradients(DataPath, Generic[P]):
         # All learners of a synchronous update wait for each other's samplers, but not for dead ones.
         if self._learners == 1 or not self.shares_state or batch:
             return False
-        return time.monotonic() < self._last_batch + self._aggregate.deadline_seconds
+        return self._clock() < self._last_batch + self._aggregate.deadline_seconds
 
     def leave_group(self) -> None:
         self._complete = False
@@ -171,6 +186,7 @@ class LearnerGradients(DataPath, Generic[P]):
             return
         if self.shares_state or self._index == 0:
             self._epoch = self._next_epoch()
+        self._set_update_size()
         self._source.restart(self._epoch)
         self._source.release()
 
@@ -218,12 +234,25 @@ class LearnerGradients(DataPath, Generic[P]):
                 aggregate.deadline_seconds,
                 lambda: self._models.version,
                 capacity=aggregate.queue_capacity,
-                max_staleness=aggregate.max_staleness,
+                max_lag=aggregate.max_policy_lag,
+                clock=self._clock,
             )
         patience = StragglerPolicy(lambda: set(self._samplers()))
         return SynchronousGradients(
             self._exchanges(), patience, aggregate.deadline_seconds, count=aggregate.count
         )
+
+    def _set_update_size(self) -> None:
+        """Limits the gradients under way to half of the largest policy lag, in updates, since samplers differ in speed."""
+        max_lag = self._aggregate.max_policy_lag
+        # Of several learners the first one hands out credits.
+        if not isinstance(self._source, GradientQueue) or max_lag is None or self._index > 0:
+            return
+        count = self._most_gradients()
+        if self._limit is None or count != self._count:
+            most = max(count, count * max_lag // 2)
+            self._limit, self._count = CreditLimit(most, count, self._clock()), count
+            self._source.limit(self._limit.items)
 
     def _most_gradients(self) -> int:
         """Returns the number of gradients per update in mode Async.
@@ -288,6 +317,7 @@ class SamplerGradients(SamplerPath):
         ]
         self._at_all(LearnerSession.attach)
         self._come_together()
+        self._get_credit()
 
     def push(self, gradient: Gradient, stats: RolloutStats = RolloutStats()) -> bool:  # noqa: B008
         """Sends a gradient with statistics not sent before, and gets newer parameters.
@@ -311,7 +341,7 @@ class SamplerGradients(SamplerPath):
             session.settle()
         used = bool(self._sessions[0].answer["used"])
         self._come_together()
-        self._connections.check(*self._sessions)
+        self._get_credit()
         return used
 
     def push_rollout(self, unroll: dict[str, Any]) -> None:
@@ -323,7 +353,7 @@ class SamplerGradients(SamplerPath):
         (session,) = self._sessions
         session.send(place=self.place, unroll=unroll)
         session.settle()
-        self._connections.check(session)
+        self._get_credit()
 
     def add_up(self, part: Tensor) -> Tensor:
         """Returns the sum of ``part`` over the samplers of this iteration.
@@ -332,6 +362,14 @@ class SamplerGradients(SamplerPath):
         """
         total = self._sessions[0].ask(f"{PATH}/sum", {"place": self.place, "part": part})
         return total if isinstance(total, Tensor) else part
+
+    def _get_credit(self) -> None:
+        """Waits until the sampler may make its next gradient. Raises Stopped."""
+        self._connections.check(*self._sessions)
+        while not all(session.answer["credit"] for session in self._sessions):
+            self._at_all(LearnerSession.refresh)
+            self._come_together()
+            self._connections.check(*self._sessions)
 
     def _come_together(self) -> None:
         """Fetches all slices until they belong to one version, after learners have rolled back."""

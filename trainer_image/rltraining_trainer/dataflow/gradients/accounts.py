@@ -115,7 +115,7 @@ class GradientSource(ABC, Generic[P]):
         self._taken = 0  # applied since the last release: not in the published parameters yet
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._refused: dict[str, Source] = {}  # per sender, its last refused push
-        self._answers: list[Callable[[], None]] = []  # sent by the next release
+        self._answers: list[tuple[str, Callable[[], None]]] = []  # to these senders, by the next release
         self._closed = False
         self.place = Place("")
         """Place of the published parameters. Without an epoch there are none yet."""
@@ -147,14 +147,19 @@ class GradientSource(ABC, Generic[P]):
     def _queued(self) -> int:
         """Returns the number of queued pushes. Called with the lock held."""
 
+    def has_credit(self, sender: str) -> bool:
+        """Returns whether ``sender`` may make another gradient. Otherwise it joins again."""
+        return True
+
     def release(self) -> None:
         """Answers the pushes that were taken, after the parameters were published. Without an epoch all keep waiting."""
         with self._changed:
             if not self._hands_out:
                 return
             answers, self._answers = self._answers, []
-        for answer in answers:
-            answer()
+            replies = self._due(answers)
+        for reply in replies:
+            reply()
 
     def close(self) -> None:
         """Drops queued pushes at the end of the run, answers all senders, and refuses later pushes."""
@@ -238,7 +243,11 @@ class GradientSource(ABC, Generic[P]):
             self._refuse(entry.push.source, stale=stale)
         self._answer_later(entries, used=False)
 
+    def _due(self, answers: Sequence[tuple[str, Callable[[], None]]]) -> list[Callable[[], None]]:
+        """Returns the answers to send now. Called with the lock held, if there are parameters."""
+        return [answer for _, answer in answers]
+
     def _answer_later(self, entries: Sequence[Entry[P]], *, used: bool) -> None:
         for entry in entries:
-            self._answers += [partial(answer, used) for answer in entry.answers]
+            self._answers += [(entry.push.source.sender, partial(answer, used)) for answer in entry.answers]
             entry.answers = []

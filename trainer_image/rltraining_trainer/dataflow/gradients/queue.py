@@ -1,12 +1,13 @@
-"""Asynchronous gradients, in the order of their arrival. No sampler waits for another one."""
+"""Asynchronous gradients, in the order of their arrival. A sampler waits for others only if there are too many of them."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from rltraining_trainer.dataflow.credits import Credits, Reply
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 
 
@@ -16,11 +17,14 @@ class GradientQueue(GradientSource[P]):
     A gradient is answered after its update, with the updated parameters. The first ``capacity`` queued gradients are answered
     at once instead. So the queue holds at most ``capacity`` gradients and one more per sender.
 
+    Credits limit how many gradients are under way at a time, that is in the making or queued (see `limit`). Then a sender is
+    answered when there is a credit for its next gradient, or after some time without one (see `has_credit`).
+
     Args:
         count: returns the number of gradients per update.
         deadline: seconds after which an update takes fewer.
         version: returns the current version of the parameters.
-        max_staleness: largest number of versions by which the parameters of a gradient may be older. None: no limit.
+        max_lag: largest number of versions by which the parameters of a gradient may be older. None: no limit.
         clock: returns seconds.
     """
 
@@ -31,15 +35,31 @@ class GradientQueue(GradientSource[P]):
         version: Callable[[], int],
         *,
         capacity: int = 0,
-        max_staleness: int | None = None,
+        max_lag: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._count, self._deadline, self._version = count, deadline, version
-        self._capacity, self._max_staleness = capacity, max_staleness
+        self._capacity, self._max_lag = capacity, max_lag
         self._clock = clock
+        self._credits = Credits(clock)
         self._entries: deque[tuple[Entry[P], float]] = deque()  # with the times of arrival
         self._in_use: list[Entry[P]] = []  # between take and release
+
+    @property
+    def lacks_credits(self) -> bool:
+        """Whether senders wait for credits."""
+        return self._credits.waiting > 0
+
+    def limit(self, under_way: int) -> None:
+        """Sets the largest number of gradients in the making or queued, at least 1. At first there is no limit."""
+        with self._changed:
+            if not self._closed:
+                self._credits.limit = under_way
+
+    def has_credit(self, sender: str) -> bool:
+        with self._changed:
+            return self._credits.holds(sender)
 
     def push(self, push: P, answer: Answer) -> None:
         with self._changed:
@@ -52,19 +72,17 @@ class GradientQueue(GradientSource[P]):
             else:
                 used = True if len(self._entries) < self._capacity else None
                 self._entries.append((Entry(push, [] if used else [answer]), self._clock()))
+                self._credits.spend(push.source.sender)
                 self._changed.notify_all()
-            if used is not None and not self._hands_out:
-                self._answers.append(partial(answer, used))
-                return
-        if used is not None:
-            answer(used)
+            replies = [] if used is None else self._answer_now(push.source.sender, partial(answer, used))
+        for reply in replies:
+            reply()
 
     def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
         with self._changed:
-            if not self._hands_out:
-                self._answers.append(answer)
-                return
-        answer()
+            replies = self._answer_now(sender, answer)
+        for reply in replies:
+            reply()
 
     def is_ready(self, timeout: float) -> bool:
         until = self._clock() + timeout
@@ -109,6 +127,20 @@ class GradientQueue(GradientSource[P]):
             self.place = Place(epoch)
             self._changed.notify_all()
 
+    def _answer_now(self, sender: str, answer: Callable[[], None]) -> list[Callable[[], None]]:
+        """Answers when there are parameters and a credit. Returns the answers to send now."""
+        if self._hands_out:
+            return self._due([(sender, answer)])
+        self._answers.append((sender, answer))
+        return []
+
+    def _due(self, answers: Sequence[tuple[str, Callable[[], None]]]) -> list[Callable[[], None]]:
+        if self._closed:
+            self._credits.limit = None
+        for sender, answer in answers:
+            self._credits.request(sender, _without_credit(answer))
+        return self._credits.take(len(self._entries))
+
     def _wait_with(self, push: P, answer: Answer) -> bool:
         """Whether the same push waits here, or is in use, and this answer with it."""
         waiting = (entry for entry, _ in self._entries if entry.answers)
@@ -119,9 +151,9 @@ class GradientQueue(GradientSource[P]):
         return False
 
     def _drop_stale(self) -> None:
-        if self._max_staleness is None:
+        if self._max_lag is None:
             return
-        oldest = self._version() - self._max_staleness
+        oldest = self._version() - self._max_lag
         self._drop([entry for entry, _ in self._entries if entry.push.version < oldest], stale=True)
         self._entries = deque(item for item in self._entries if item[0].push.version >= oldest)
         self._move_up()
@@ -132,3 +164,8 @@ class GradientQueue(GradientSource[P]):
 
     def _queued(self) -> int:
         return len(self._entries)
+
+
+def _without_credit(answer: Callable[[], None]) -> Reply:
+    """Returns an answer from which its receiver does not learn of its credit (see `GradientQueue.has_credit`)."""
+    return lambda has_credit: answer()

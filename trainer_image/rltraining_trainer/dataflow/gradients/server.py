@@ -34,10 +34,11 @@ class GradientServer(Generic[P]):
         this iteration, or None.
 
     The reply to push and pull is ``{"version": int, "parameters": Tensor [n] | None, "done": bool,
-    "place": (...), "used": bool, "exchanges": int, "remaining": float}`` with
+    "place": (...), "used": bool, "credit": bool, "exchanges": int, "remaining": float}`` with
 
     - parameters: None if the sampler's version is the current one.
     - used: Whether the pushed gradient or unroll was used.
+    - credit: Whether the sampler may make its next gradient. Otherwise it pulls again.
     - exchanges: Number of pushes for the current rollout.
     - remaining: Remaining fraction of the run, from 1 down to 0.
     """
@@ -58,7 +59,7 @@ class GradientServer(Generic[P]):
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         push = self._read(Push(source, place(payload), version), payload)
         deferred = DeferredReply()
-        self._gradients.push(push, lambda used: deferred.resolve(self._answer(version, used)))
+        self._gradients.push(push, lambda used: deferred.resolve(self._answer(sender, version, used)))
         return deferred
 
     def pull(self, sender: str, payload: Payload) -> DeferredReply:
@@ -66,7 +67,7 @@ class GradientServer(Generic[P]):
         version = field(payload, "version", int)
         rollout = place(payload) if isinstance(payload, dict) and "place" in payload else None
         deferred = DeferredReply()
-        self._gradients.join(sender, lambda: deferred.resolve(self._answer(version, False)), rollout)
+        self._gradients.join(sender, lambda: deferred.resolve(self._answer(sender, version, False)), rollout)
         return deferred
 
     def sum(self, sender: str, payload: Payload) -> DeferredReply:
@@ -82,7 +83,7 @@ class GradientServer(Generic[P]):
         self._done = True
         self._gradients.close()
 
-    def _answer(self, version: int, used: bool) -> Payload:
+    def _answer(self, sender: str, version: int, used: bool) -> Payload:
         current = self._gradients.place  # first: it never is one of newer parameters
         newest, parameters = self._models.newer_than(version)
         return {
@@ -91,6 +92,7 @@ class GradientServer(Generic[P]):
             "done": self._done,
             "place": tuple(current),
             "used": used,
+            "credit": self._gradients.has_credit(sender),
             "exchanges": self._gradients.exchanges,
             "remaining": self._gradients.remaining,
         }

@@ -202,7 +202,7 @@ class SynchronousGradients(GradientSource[P]):
     ) -> None:
         """Answers now if the sampler can take part: at the first place, or with a rollout of this iteration."""
         if self.place.position == 0 or catches_up or self._closed:
-            self._answers.append(answer)
+            self._answers.append((sender, answer))
             if anew:
                 self._patience.on_restart(sender, self.place.iteration)
                 self._awaited = self._patience.awaited(self.place.iteration)
