@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -108,6 +108,9 @@ class LearnerRole(ApiModel):
     threads: Annotated[int, Field(ge=1, le=THREADS_MAX)] | None = None
     """Threads with which each learner computes. More are faster if the network or the batches are large. In a cluster
     request as many CPUs in the template. Default: the variable OMP_NUM_THREADS, or 1."""
+    parameter_precision: Literal["Float32", "BFloat16"] = "Float32"
+    """Type of the parameters that samplers receive. BFloat16 halves their bytes: samplers then act with rounded
+    parameters, while learners keep Float32. Statistics of observations are never rounded (not published)."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """Additions to the pods that the operator creates: resources, node selection, sidecars."""
 

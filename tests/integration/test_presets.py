@@ -7,6 +7,8 @@ preset's replay needs 50,000 transitions before learning starts.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import parse_job
@@ -90,14 +92,15 @@ for task in (Vectors, Images, Parts, Continuous):
 """
 
 
-def job_of(task: str, algorithm: str, steps: int, wanted: float, seed: int = 0) -> RLTrainingJob:
-    """Returns a job with only defaults, which ends at ``steps`` or at a mean return of ``wanted``."""
+def job_of(task: str, algorithm: str, steps: int, wanted: float, seed: int = 0, **more: Any) -> RLTrainingJob:
+    """Returns a job with defaults but for ``more``, which ends at ``steps`` or at a mean return of ``wanted``."""
     spec = {
         "algorithm": {algorithm: {}},
         "environment": {"id": f"tasks:{task}-v0"},
         "stop": {"meanReturn": {"atLeast": wanted, "episodes": 100}, "environmentSteps": steps},
         "seed": seed,
         "code": CODE,
+        **more,
     }
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "demo"}}
     return parse_job(header | {"spec": spec})
@@ -124,6 +127,23 @@ def test_the_defaults_learn(
     async def scenario(run: Run) -> None:
         ended = (await run.until_ended()).status
         assert ended.preset == preset
+        assert ended.message.startswith("stop.meanReturn is met"), ended.message
+
+    train(job, scenario, code(tasks=TASKS))
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm", "wanted"),
+    [("Continuous", "ppo", 4.0), ("Continuous", "ddpgApex", 4.0), ("Vectors", "a3c", 5.0)],
+)
+def test_samplers_with_rounded_parameters_learn_too(
+    task: str, algorithm: str, wanted: float, train: Train
+) -> None:
+    """Each algorithm has another data path."""
+    job = job_of(task, algorithm, 100_000, wanted, learner={"parameterPrecision": "BFloat16"})
+
+    async def scenario(run: Run) -> None:
+        ended = (await run.until_ended()).status
         assert ended.message.startswith("stop.meanReturn is met"), ended.message
 
     train(job, scenario, code(tasks=TASKS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from rltraining_trainer.dataflow import flatten_parameters, load_flat
+from rltraining_trainer.dataflow.flat import frozen_positions, round_flat, slice_of
 from torch import nn
 
 
@@ -85,3 +86,33 @@ def test_values_of_another_network_are_refused(values: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"the network has 32 parameters .* both sides need the same"):
         load_flat(flat, values)
     assert torch.equal(flat, before)
+
+
+def test_rounded_parameters_keep_the_frozen_ones_exact() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    module[1].requires_grad_(False)
+    flat = flatten_parameters(module)
+    frozen = frozen_positions(flat)
+    assert frozen is not None
+    rounded = round_flat(flat.detach(), frozen)
+    received = torch.zeros_like(flat)
+    load_flat(received, rounded)
+
+    assert torch.equal(received[:20], flat[:20].bfloat16().float())
+    assert torch.equal(received[20:], flat[20:])
+    with pytest.raises(ValueError, match="32 parameters"):
+        load_flat(flat, round_flat(torch.zeros(7), torch.arange(0)))
+
+
+def test_a_slice_is_a_view_that_knows_its_frozen_parameters() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    module[1].requires_grad_(False)
+    flat = flatten_parameters(module)
+    part = slice_of(flat, slice(18, 24))
+
+    frozen = frozen_positions(part)
+    assert frozen is not None
+    assert frozen.tolist() == [2, 3, 4, 5]
+    part.fill_(7)
+    assert flat[18:24].tolist() == [7] * 6
+    assert frozen_positions(torch.zeros(3)) is None

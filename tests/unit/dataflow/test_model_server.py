@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import torch
-from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer, flatten_parameters, load_flat
+from torch import nn
 
 
 def test_parameters_go_out_only_to_who_has_others_and_wants_them() -> None:
@@ -92,3 +93,27 @@ def test_readers_never_see_a_torn_or_an_older_version() -> None:
         reader.join()
 
     assert not faults
+
+
+def test_samplers_receive_rounded_parameters_with_half_of_the_bytes() -> None:
+    models = ModelServer(rounds=True)
+    module = nn.Linear(100, 100)
+    module.bias.requires_grad_(False)
+    flat = flatten_parameters(module)
+    models.publish(flat)
+    newest = models.newest.parameters
+    assert newest is not None
+    assert torch.equal(newest, flat), "the learner's own copy is not rounded"
+
+    first, second = models.newer_than(0).parameters, models.newer_than(0).parameters
+    assert first is second, "they are rounded once for all samplers"
+    received = torch.zeros(10_100)
+    assert first is not None
+    load_flat(received, first)
+    assert torch.equal(received[:100], flat[:100].bfloat16().float())
+    assert torch.equal(received[10_000:], flat[10_000:])
+    assert models.bytes_sent == 2 * (2 * 10_100 + 8 * 100 + 4 * 100)
+
+    # Another tensor may have parts that need all digits.
+    models.publish(torch.full((3,), 1.001))
+    assert torch.equal(models.newer_than(0).parameters, torch.full((3,), 1.001))  # type: ignore[arg-type]

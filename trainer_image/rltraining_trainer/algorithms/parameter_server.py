@@ -18,7 +18,7 @@ from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.schedules import scheduled
-from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat, slice_of
 from rltraining_trainer.networks import ActorCritic
 
 
@@ -52,7 +52,7 @@ class ParameterServer:
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
         self._slice = slice(index * size // count, (index + 1) * size // count)
-        self.parameters = self._flat.detach()[self._slice]
+        self.parameters = slice_of(self._flat, self._slice)
         """``[n]``, a view of the flat vector."""
         self._runs = _within(self._slice, network.clip_sizes)
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))

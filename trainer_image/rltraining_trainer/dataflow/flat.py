@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _VECTORS = WeakTensorKeyDictionary()
-"""The vectors of `flatten_parameters`, as keys."""
+"""The vectors of `flatten_parameters`, as keys. Values: the positions of frozen parameters ``[K]``."""
+
+_SLICES = WeakTensorKeyDictionary()
+"""The same for their slices."""
+
+
+Rounded: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""A vector of `flatten_parameters` with half of the bytes: its values ``[N]`` in bfloat16, the positions ``[K]`` of frozen
+parameters, such as statistics of observations, which need all digits, and their float32 values ``[K]``."""
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
@@ -34,16 +44,36 @@ def flatten_parameters(module: nn.Module) -> Tensor:
     # Move the parameters and gradients.
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters.values()])
     gradient = torch.zeros_like(flat)
-    start = 0
+    start, frozen = 0, []
     for parameter in parameters.values():
         stop = start + parameter.numel()
+        if not parameter.requires_grad:
+            frozen.append(torch.arange(start, stop))
         parameter.data = flat[start:stop].view(parameter.shape)
         parameter.grad = gradient[start:stop].view(parameter.shape) if parameter.requires_grad else None
         start = stop
     flat.requires_grad_()
     flat.grad = gradient
-    _VECTORS[flat] = True
+    _VECTORS[flat] = torch.cat(frozen) if frozen else torch.arange(0)
     return flat
+
+
+def slice_of(flat: Tensor, cut: slice) -> Tensor:
+    """Returns a part of a vector of `flatten_parameters` without a gradient, which shares its memory."""
+    part, frozen = flat.detach()[cut], _VECTORS[flat]
+    _SLICES[part] = frozen[(frozen >= cut.start) & (frozen < cut.stop)] - cut.start
+    return part
+
+
+def frozen_positions(flat: Tensor) -> Tensor | None:
+    """Returns the positions of frozen parameters ``[K]`` in a vector of `flatten_parameters`, or in a part of `slice_of`.
+    None for other tensors."""
+    return _VECTORS.get(flat, _SLICES.get(flat))
+
+
+def round_flat(flat: Tensor, exact: Tensor) -> Rounded:
+    """Rounds all values of a vector ``[N]``, except those at the positions ``exact`` ``[K]``."""
+    return flat.bfloat16(), exact, flat[exact]
 
 
 def check_gradient(flat: Tensor) -> None:
@@ -59,12 +89,16 @@ def check_gradient(flat: Tensor) -> None:
         )
 
 
-def load_flat(flat: Tensor, values: Tensor) -> None:
+def load_flat(flat: Tensor, values: Tensor | Rounded) -> None:
     """Copies `values` ``[N]`` into `flat` ``[N]`` in place, and thereby into its module.
 
     Raises:
         ValueError: The shapes or types differ, so the values are of another network.
     """
+    if not isinstance(values, Tensor):
+        rounded, positions, exact = values
+        values = rounded.to(flat.dtype)
+        values[positions] = exact
     if values.shape != flat.shape or values.dtype != flat.dtype:
         raise ValueError(
             f"the network has {flat.numel()} parameters ({flat.dtype}), but received "

@@ -7,6 +7,8 @@ from typing import NamedTuple, TypedDict
 
 from torch import Tensor
 
+from rltraining_trainer.dataflow.flat import Rounded, frozen_positions, round_flat
+
 FIRST_VERSION = 1
 """Version of the initial parameters."""
 WANTS_NONE = -1
@@ -19,6 +21,14 @@ class Snapshot(NamedTuple):
     version: int
     parameters: Tensor | None
     """``[N]``. Do not modify them. None: none are published yet."""
+
+
+class Answer(NamedTuple):
+    """Parameters as samplers receive them, with their version."""
+
+    version: int
+    parameters: Tensor | Rounded | None
+    """``[N]``. Do not modify them. None: the sampler has them, or none are published yet."""
 
 
 class ModelState(TypedDict):
@@ -35,10 +45,16 @@ class ModelServer:
     Versions grow, also over a restart that restores the state. However, a restarted learner may
     continue from an earlier version than a sampler has, and assign the same version to other
     parameters. A sampler therefore discards its version when it redials.
+
+    Args:
+        rounds: samplers receive vectors of `flatten_parameters` in bfloat16. Other tensors are never rounded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rounds: bool = False) -> None:
         self._lock = threading.Lock()
+        self._rounds = rounds
+        self._exact: Tensor | None = None  # positions that are not rounded. None: nothing is rounded
+        self._rounded: tuple[Tensor, Rounded] | None = None  # the last rounded snapshot
         self._version = 0
         self._snapshot: Tensor | None = None
         self._pulls = 0
@@ -75,6 +91,8 @@ class ModelServer:
         # Always copy to a new tensor, because the previous one may still be being sent.
         snapshot = flat.detach().to("cpu", copy=True)
         with self._lock:
+            if self._rounds:
+                self._exact = frozen_positions(flat)
             self._version += 1
             self._snapshot = snapshot
             return self._version
@@ -85,7 +103,7 @@ class ModelServer:
             self._version += 2
             return Snapshot(self._version - 1, flat.clone())
 
-    def newer_than(self, version: int, snapshot: Snapshot | None = None) -> Snapshot:
+    def newer_than(self, version: int, snapshot: Snapshot | None = None) -> Answer:
         """Returns the newest parameters, or the given ``snapshot``, for a sampler with this ``version``.
 
         The parameters are None if `version` is that one or WANTS_NONE, or if none are published yet.
@@ -93,11 +111,19 @@ class ModelServer:
         with self._lock:
             self._pulls += 1
             served, parameters = snapshot or (self._version, self._snapshot)
-            if version in (served, WANTS_NONE):
-                parameters = None
-            if parameters is not None:
-                self._bytes_sent += parameters.nbytes
-            return Snapshot(served, parameters)
+            if parameters is None or version in (served, WANTS_NONE):
+                return Answer(served, None)
+            sent = self._round(parameters)
+            self._bytes_sent += sum(part.nbytes for part in ((sent,) if isinstance(sent, Tensor) else sent))
+            return Answer(served, sent)
+
+    def _round(self, parameters: Tensor) -> Tensor | Rounded:
+        """Rounds parameters, once for all samplers. Called with the lock held."""
+        if self._exact is None:
+            return parameters
+        if self._rounded is None or self._rounded[0] is not parameters:
+            self._rounded = parameters, round_flat(parameters, self._exact)
+        return self._rounded[1]
 
     def get_state(self) -> ModelState:
         with self._lock:

@@ -34,7 +34,7 @@ class LearnerLoop:
     def __init__(self, context: Context, live: SpecWatcher, endpoint: Endpoint, device: torch.device) -> None:
         self.done = False
         """Whether a stop rule is met. Equal in all learners."""
-        self.models = ModelServer()
+        self.models = ModelServer(rounds=context.job.spec.learner.parameter_precision == "BFloat16")
         """The parameters that samplers receive."""
         alone = len(context.learners) == 1
         self.paths = RunPaths(self.models, lambda: live.samplers, alone=alone)
