@@ -33,6 +33,7 @@ class Answer(NamedTuple):
     position: int = 0
     used: bool = True
     done: bool = False
+    credit: bool = True
 
 
 class FakeSession:
@@ -49,7 +50,7 @@ class FakeSession:
         self.attached, self.version, self.done = threading.Event(), 0, False
         self.answer: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
-        self.refreshed = 0
+        self.refreshed = self.requested = 0
         self._parameters = parameters
         self._answers = iter(self.script[len(self.made)])
         self.made.append(self)
@@ -70,17 +71,22 @@ class FakeSession:
     def settle(self) -> None:
         self._next()
 
+    def request(self, service: str) -> None:
+        assert service == "gradients/pull"
+        self.requested += 1
+        self._next()
+
     def ask(self, service: str, payload: dict[str, Any]) -> Any:
         assert service == "gradients/sum"
         self.sent.append(payload)
         return torch.tensor([42.0]) if payload["place"][1] == 0 else None
 
     def _next(self) -> None:
-        life, iteration, position, used, done = next(self._answers)
+        life, iteration, position, used, done, credit = next(self._answers)
         self.version += 1
         self.done = done
         place = (f"life {life}", iteration, position)
-        self.answer = {"place": place, "used": used, "credit": True, "exchanges": 1, "remaining": 1.0}
+        self.answer = {"place": place, "used": used, "credit": credit, "exchanges": 1, "remaining": 1.0}
         self._parameters.fill_(life)
 
 
@@ -157,6 +163,27 @@ def test_after_the_loss_of_a_learner_a_sampler_waits_for_slices_of_the_new_group
     assert push(path), "its steps are counted by the first"
     assert parameters.tolist() == [2.0] * SIZE
     assert path.place == ("life 2", 0, 0)
+
+
+def test_a_sampler_asks_again_until_it_has_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [
+        [Answer(1, credit=False), Answer(1), Answer(1, 1, credit=False), Answer(1, 1, used=False)],
+        [Answer(1), Answer(1, 1)],
+    ]
+    path, _, (first, second) = make_path(monkeypatch, script)
+    assert (first.requested, second.requested) == (1, 0)
+
+    assert push(path), "an answer to a pull says nothing of the gradient"
+    assert (first.requested, second.requested) == (2, 0)
+    assert first.refreshed == second.refreshed == 0
+
+
+def test_the_end_of_the_run_ends_a_sampler_that_waits_for_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _, _ = make_path(
+        monkeypatch, [[Answer(1), Answer(1, 1, credit=False), Answer(1, done=True, credit=False)]]
+    )
+    with pytest.raises(Stopped, match="the run is done"):
+        push(path)
 
 
 @pytest.mark.parametrize("ended", [0, 1])

@@ -366,8 +366,9 @@ class SamplerGradients(SamplerPath):
     def _get_credit(self) -> None:
         """Waits until the sampler may make its next gradient. Raises Stopped."""
         self._connections.check(*self._sessions)
-        while not all(session.answer["credit"] for session in self._sessions):
-            self._at_all(LearnerSession.refresh)
+        while lacking := [session for session in self._sessions if not session.answer["credit"]]:
+            for session in lacking:
+                session.request(f"{PATH}/pull")
             self._come_together()
             self._connections.check(*self._sessions)
 
