@@ -11,7 +11,8 @@ steps in the same time, and learning from them takes N/n times as long:
     v N/n / (w + (1-w) N/n) steps/s.
 
 Where the samplers compute the gradients, or where a replay memory has no limit on samples per insertion, the learner does not
-limit the speed: N v/n. With IMPALA only samplers with a credit collect, so n and N are at most the number of credits.
+limit the speed: N v/n. With IMPALA, and with A3C and A2C in mode Async, only samplers with a credit collect, so n and N are at
+most the number of credits.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from rltraining_api import presets
 from rltraining_api.job import IN_TURNS, RLTrainingJob
 
 from rltraining.errors import ClientError, UsageError
+from rltraining.policy_lag import largest_mean, more_credits, samplers_with_credits
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
 from rltraining.why import (
     BUSY_PERCENT_MIN,
     LEARNER_PERCENT,
-    MORE_CREDITS,
-    samplers_with_credits,
     state_of,
     unknown,
 )
@@ -78,7 +78,7 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
             f"\nThe {processes} processes shared {plural(cores, 'core')}: with a core for each, they may be faster."
         )
     if credits is not None and max(counts) > credits:
-        say(f"\nMore than {plural(credits, 'sampler')} at a time need {MORE_CREDITS}.")
+        say(f"\nMore than {plural(credits, 'sampler')} at a time need {more_credits(job)}.")
 
 
 def _cells(one: Prediction) -> tuple[str, str, str, str]:
@@ -120,7 +120,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
         else:
             share = min(1.0, busy * times)
             steps = rate * share / busy
-        found.append(Prediction(count, steps, 100.0 * share if is_known else None, _policy_lag(job, count)))
+        found.append(Prediction(count, steps, 100.0 * share if is_known else None, largest_mean(job, count)))
     return found
 
 
@@ -130,16 +130,6 @@ def _learner_limits(job: RLTrainingJob) -> bool:
     if replay is not None:
         return replay.samples_per_insert is not None
     return job.spec.gradients_at != "Samplers" or job.spec.algorithm.name not in IN_TURNS
-
-
-def _policy_lag(job: RLTrainingJob, samplers: int) -> float | None:
-    """Returns the largest mean lag. A sampler collects one unroll while another one is under way, and credits limit
-    their number."""
-    impala = job.spec.algorithm.impala
-    if impala is None:
-        return None
-    lag = 2.0 * samplers / impala.batch_unrolls
-    return lag if impala.max_policy_lag is None else min(lag, impala.max_policy_lag / 2)
 
 
 def _counts(text: str) -> list[int]:

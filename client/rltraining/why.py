@@ -12,6 +12,7 @@ from rltraining_operator.pods.autoscale import WAIT_PERCENT_MAX
 
 from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
+from rltraining.policy_lag import more_credits, samplers_with_credits
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.summary import failure
@@ -22,7 +23,6 @@ LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 are if it waits for a larger share than the second."""
 BUSY_PERCENT_MIN = 2.0
 """Percentage of the time that the learner must be busy for an estimate of how many samplers it needs."""
-MORE_CREDITS = "a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag"
 
 
 def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
@@ -97,16 +97,8 @@ def _enough_samplers(job: RLTrainingJob, percent: float) -> str:
         return ""
     needed = math.ceil(100.0 * job.replicas("sampler") / busy)
     limit = samplers_with_credits(job)
-    also = f", with {MORE_CREDITS}" if limit is not None and needed > limit else ""
+    also = f", with {more_credits(job)}" if limit is not None and needed > limit else ""
     return f"; about {needed} keep the learner busy{also}"
-
-
-def samplers_with_credits(job: RLTrainingJob) -> int | None:
-    """Returns how many samplers of IMPALA can collect at a time. None: any number."""
-    impala = job.spec.algorithm.impala
-    if impala is None or impala.max_policy_lag is None:
-        return None
-    return impala.batch_unrolls * impala.max_policy_lag // 2
 
 
 def _samplers_field(job: RLTrainingJob) -> str:

@@ -109,8 +109,8 @@ class LearnerRole(ApiModel):
     """Threads with which each learner computes. More are faster if the network or the batches are large. In a cluster
     request as many CPUs in the template. Default: the variable OMP_NUM_THREADS, or 1."""
     parameter_precision: Literal["Float32", "BFloat16"] = "Float32"
-    """Type of the parameters that samplers receive. BFloat16 halves their bytes: samplers then act with rounded
-    parameters, while learners keep Float32. Statistics of observations are never rounded (not published)."""
+    """Type of the parameters that samplers receive. BFloat16 halves their bytes: samplers then act, or compute gradients,
+    with rounded parameters, while learners keep Float32. Statistics of observations are never rounded (not published)."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """Additions to the pods that the operator creates: resources, node selection, sidecars."""
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rltraining_api.job import RLTrainingJob
 
+from rltraining import policy_lag
 from rltraining.history import number
 
 ACCOUNTS = {
@@ -75,9 +76,8 @@ def counters(records: Records) -> Iterator[str | None]:
 
 
 def lag(records: Records) -> Iterator[str | None]:
-    """Nothing was used that is older than spec.algorithm.impala.maxPolicyLag."""
-    impala = records.job.spec.algorithm.impala
-    limit = impala.max_policy_lag if impala else None
+    """Nothing was used that is older than maxPolicyLag of the algorithm."""
+    limit = policy_lag.limit(records.job)
     measured = [point for point in records.points if number(point, LAG) is not None]
     if limit is None or not measured:
         yield None

@@ -49,8 +49,8 @@ class Aggregate(ApiModel):
     gradient, or Sum (A2C, DPPO: Mean)."""
     max_policy_lag: CountOrZero | None = 32
     """Mode Async: the largest age of a gradient's parameters, in versions. Older gradients are
-    rejected and counted. Limits the number of samplers that compute gradients at a time. null: no
-    limit (not published)."""
+    rejected and counted. Also limits how many samplers compute gradients at a time. null: no limit.
+    In mode Sync no gradient is older (not published)."""
     queue_capacity: CountOrZero = 0
     """Mode Async: gradients that are queued for the learner before samplers have to wait. With 0 a
     sampler waits until its gradient was applied, and receives the resulting parameters (A3C: 0)."""

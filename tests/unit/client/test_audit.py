@@ -50,7 +50,8 @@ def record(folder: Path, algorithm: dict[str, Any], points: list[Any], **status:
 IMPALA: dict[str, Any] = {"impala": {"maxPolicyLag": 4}}
 CASES = {
     "impala": (IMPALA, UNROLLS, {"updates"}),
-    "a3c": ({"a3c": {}}, GRADIENTS, {"lag"}),
+    "a3c": ({"a3c": {}}, GRADIENTS, set()),
+    "a2c": ({"a2c": {}}, GRADIENTS, {"lag", "updates"}),
     "dqnApex": ({"dqnApex": {}}, REPLAY, {"lag", "updates"}),
 }
 
@@ -95,6 +96,11 @@ BROKEN = [
         "lag",
         *(IMPALA, [point(200, **{"policyLag/p99": 5.0})], {}),
         "at step 200: policyLag/p99 is 5, but maxPolicyLag is 4",
+    ),
+    (
+        "lag",
+        *({"a3c": {}}, [point(200, **{"policyLag/p99": 33.0})], {}),
+        "at step 200: policyLag/p99 is 33, but maxPolicyLag is 32",
     ),
     (
         "updates",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import refused
-from rltraining import workdir
+from rltraining import policy_lag, workdir
 from rltraining.errors import ClientError
 from rltraining.plan import plan, predict
 from rltraining_api.job import RLTrainingJob
@@ -46,6 +46,11 @@ def test_only_samplers_with_credits_add_speed() -> None:
     assert [one.steps_per_second for one in found] == pytest.approx([500, 8000, 8000])
     found = predict(job(95.0, {"impala": {"maxPolicyLag": 4}}, samplers=8), [1, 2, 8])
     assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 1000])
+    found = predict(job(99.0, {"a3c": {}}), [1, 16, 500])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 8000, 8000])
+    every = {"mode": "Async", "count": None}
+    for algorithm in ({"a3c": {"aggregate": {"maxPolicyLag": None}}}, {"a2c": {"aggregate": every}}):
+        assert policy_lag.samplers_with_credits(job(99.0, algorithm)) is None
 
 
 @pytest.mark.parametrize(
@@ -75,16 +80,19 @@ def test_learner_and_samplers_that_take_turns_add_their_times(algorithm: str) ->
 
 
 @pytest.mark.parametrize(
-    ("settings", "lags"),
+    ("algorithm", "lags"),
     [
-        ({}, [2, 8, 16]),
-        ({"maxPolicyLag": 8}, [2, 4, 4]),
-        ({"maxPolicyLag": None}, [2, 8, 200]),
-        ({"batchUnrolls": 2}, [1, 4, 16]),
+        ({"impala": {}}, [2, 8, 16]),
+        ({"impala": {"maxPolicyLag": 8}}, [2, 4, 4]),
+        ({"impala": {"maxPolicyLag": None}}, [2, 8, 200]),
+        ({"impala": {"batchUnrolls": 2}}, [1, 4, 16]),
+        ({"a3c": {}}, [0, 3, 16]),
+        ({"a3c": {"aggregate": {"maxPolicyLag": None}}}, [0, 3, 99]),
+        ({"a2c": {"aggregate": {"mode": "Async", "count": 3}}}, [0, 1, 16]),
     ],
 )
-def test_credits_bound_the_policy_lag(settings: dict[str, Any], lags: list[float]) -> None:
-    found = predict(job(75.0, {"impala": settings}), [1, 4, 100])
+def test_credits_bound_the_policy_lag(algorithm: dict[str, Any], lags: list[float]) -> None:
+    found = predict(job(75.0, algorithm), [1, 4, 100])
     assert [one.policy_lag for one in found] == lags
     assert predict(job(75.0, {"dqnApex": {}}), [1])[0].policy_lag is None
 

@@ -6,6 +6,7 @@ import torch
 from rltraining_trainer.dataflow import Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,
+    GradientQueue,
     GradientSource,
     StragglerPolicy,
     SynchronousGradients,
@@ -37,6 +38,8 @@ class Sender:
         """For each answered push, whether its gradient was used."""
         self.joined = 0
         """Number of answered joins."""
+        self.credits: list[bool] = []
+        """For each answer, whether there was a credit."""
         self.sums: list[list[float] | None] = []
         self.last: GradientPush | None = None
         self._sequence = 0
@@ -60,15 +63,25 @@ class Sender:
     def repeat(self) -> list[bool]:
         """Repeats the last push, because its answer was lost."""
         assert self.last is not None
-        self.gradients.push(self.last, self.answers.append)
+        self.gradients.push(self.last, self._answered)
         return self.answers
 
     def join(self, rollout: Place | None = None) -> int:
         self.gradients.join(self.name, self._admitted, rollout)
         return self.joined
 
-    def _admitted(self) -> None:
+    def request(self) -> None:
+        """Requests a credit from a queue."""
+        assert isinstance(self.gradients, GradientQueue)
+        self.gradients.request(self.name, self.credits.append)
+
+    def _answered(self, used: bool, has_credit: bool) -> None:
+        self.answers.append(used)
+        self.credits.append(has_credit)
+
+    def _admitted(self, has_credit: bool) -> None:
         self.joined += 1
+        self.credits.append(has_credit)
 
 
 def names(pushes: list[GradientPush]) -> list[str]:

@@ -25,14 +25,15 @@ INDEX = st.integers(0, len(SAMPLERS) - 1)
 
 
 class Call:
-    """A push or a join, and its answer."""
+    """A push, a join or a request for a credit, and its answer."""
 
     def __init__(self, machine: AnyOrder, source: Source | None = None) -> None:
         self.machine, self.source = machine, source
         self.answers = 0
 
-    def __call__(self, used: bool | None = None) -> None:
-        machine = self.machine
+    def __call__(self, *answer: bool) -> None:
+        """``answer``: (whether the push was used, whether there is a credit), or only the latter."""
+        machine, used = self.machine, answer[0] if len(answer) == 2 else None
         self.answers += 1
         machine.answered.add(self.source)
         assert self.answers == 1, "answered twice"
@@ -208,11 +209,16 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 class QueueInAnyOrder(AnyOrder):
-    COUNT, STALENESS = 2, 5
+    COUNT, STALENESS, LIMIT = 2, 5, 2
+
+    @initialize(first_few=st.booleans(), limited=st.booleans())
+    def begin(self, first_few: bool, limited: bool) -> None:
+        self.limited = limited
+        super().begin(first_few)
 
     def make(self, first_few: bool) -> GradientQueue:
         self.version, self.accepts_before_use = 0, first_few
-        return GradientQueue(
+        queue: GradientQueue = GradientQueue(
             lambda: self.COUNT,
             DEADLINE,
             lambda: self.version,
@@ -220,6 +226,21 @@ class QueueInAnyOrder(AnyOrder):
             max_lag=self.STALENESS,
             clock=self.clock,
         )
+        if self.limited:
+            queue.limit(self.LIMIT)
+        return queue
+
+    @rule(index=INDEX)
+    def request(self, index: int) -> None:
+        assert isinstance(self.gradients, GradientQueue)
+        self.calls.append(Call(self))
+        self.gradients.request(SAMPLERS[index], self.calls[-1])
+
+    @invariant()
+    def no_more_samplers_have_credits_than_the_limit_allows(self) -> None:
+        assert isinstance(self.gradients, GradientQueue)
+        if self.limited and not self.closed:
+            assert self.gradients._credits.collecting <= self.LIMIT
 
     def take(self) -> list[GradientPush]:
         assert isinstance(self.gradients, GradientQueue)

@@ -97,7 +97,7 @@ def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_o
     sender = Sender(gradients, "a")
     sender.push(version=0)
     assert sender.last is not None
-    gradients.push(sender.last, lambda used: answered.set())
+    gradients.push(sender.last, lambda used, has_credit: answered.set())
     learner = threading.Thread(target=gradients.is_ready, args=[3600.0])
     learner.start()
 
@@ -149,3 +149,76 @@ def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
     assert counts(restored) == (2, 1, 1, 0)
     sender.push()
     assert counts(restored) == (3, 1, 1, 1)
+
+
+class TestCredits:
+    def test_a_sampler_without_a_credit_is_answered_when_another_gradient_is_used(self) -> None:
+        gradients = make_queue()
+        gradients.limit(1)
+        first, second = (Sender(gradients, name) for name in "ab")
+        assert (first.join(), first.credits) == (1, [False]), "it joins at once, without a credit"
+        first.request()
+        second.request()
+        assert (first.credits, second.credits) == ([False, True], [])
+        assert gradients.lacks_credits
+
+        first.push()
+        assert second.credits == [], "the gradient is not used yet"
+        gradients.take()
+        gradients.release()
+        assert second.credits == [True]
+        assert first.answers == [], "it waits for the next credit"
+        second.push()
+        gradients.take()
+        gradients.release()
+        assert (first.answers, first.credits) == ([True], [False, True, True])
+
+    def test_a_gradient_that_is_accepted_before_its_use_counts_too(self) -> None:
+        gradients = make_queue(capacity=1)
+        gradients.limit(1)
+        sender = Sender(gradients, "a")
+        sender.request()
+        assert sender.push() == [], "the queued gradient uses up the limit"
+        gradients.take()
+        gradients.release()
+        assert (sender.answers, sender.credits) == ([True], [True, True])
+
+    def test_a_repeated_push_waits_for_the_same_credit(self) -> None:
+        gradients = make_queue()
+        gradients.limit(1)
+        first, second = (Sender(gradients, name) for name in "ab")
+        first.request()
+        second.request()
+        first.push()
+        gradients.take()
+        gradients.release()
+        assert first.repeat() == []
+        second.push()
+        gradients.take()
+        gradients.release()
+        assert (first.answers, first.credits) == ([True, True], [True, True, True])
+        assert counts(gradients) == (2, 2, 0, 0)
+
+    def test_nobody_gets_a_credit_while_there_are_no_parameters(self) -> None:
+        gradients = make_queue()
+        gradients.limit(1)
+        gradients.restart("")
+        gradients.release()
+        first, second = (Sender(gradients, name) for name in "ab")
+        first.join()
+        first.request()
+        second.request()
+        assert first.credits + second.credits == []
+        gradients.restart("y")
+        gradients.release()
+        assert (first.credits, second.credits) == ([False, True], [])
+
+    def test_the_end_of_the_run_answers_samplers_that_wait_for_credits(self) -> None:
+        gradients = make_queue()
+        gradients.limit(1)
+        first, second = (Sender(gradients, name) for name in "ab")
+        first.request()
+        second.request()
+        gradients.close()
+        assert second.credits == [True]
+        assert first.push() == [False]

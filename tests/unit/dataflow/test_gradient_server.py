@@ -152,9 +152,9 @@ def test_a_malformed_part_of_a_sum_is_refused(field: str, value: Any) -> None:
         make_in_step().sum("s", part | {field: value})
 
 
-def test_only_samplers_in_step_have_something_to_add_up() -> None:
+def test_samplers_in_step_add_up_and_others_need_credits() -> None:
     assert set(make_in_step().services) == {"push", "pull", "sum"}
-    assert set(Holder().server.services) == {"push", "pull"}
+    assert set(Holder().server.services) == {"push", "pull", "credit"}
 
 
 def test_the_place_of_a_pull_is_one_of_a_rollout() -> None:

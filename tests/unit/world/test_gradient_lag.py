@@ -103,7 +103,7 @@ class Simulation:
             if answer["credit"]:
                 heapq.heappush(self._events, (self.now + self.speeds[sampler], sampler, answer))
             else:
-                self._call("pull", sampler, {"version": 0})
+                self._call("credit", sampler, {"version": 0})
 
         deferred = self.gradients.services[f"{PATH}/{service}"](f"sampler-{sampler}", payload)
         assert isinstance(deferred, DeferredReply)

@@ -50,7 +50,8 @@ class FakeSession:
         self.attached, self.version, self.done = threading.Event(), 0, False
         self.answer: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
-        self.refreshed = self.requested = 0
+        self.refreshed = 0
+        self.requested: list[str] = []
         self._parameters = parameters
         self._answers = iter(self.script[len(self.made)])
         self.made.append(self)
@@ -72,8 +73,7 @@ class FakeSession:
         self._next()
 
     def request(self, service: str) -> None:
-        assert service == "gradients/pull"
-        self.requested += 1
+        self.requested.append(service)
         self._next()
 
     def ask(self, service: str, payload: dict[str, Any]) -> Any:
@@ -94,7 +94,12 @@ Script = list[list[Answer]]
 
 
 def make_path(
-    monkeypatch: pytest.MonkeyPatch, script: Script, index: int = 0, mode: Any = None, learners: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    script: Script,
+    index: int = 0,
+    mode: Any = None,
+    learners: int = 0,
+    max_lag: int | None = None,
 ) -> tuple[SamplerGradients, torch.Tensor, list[FakeSession]]:
     """Returns an attached path to learners with these answers, the sampler's parameters, and the sessions."""
     monkeypatch.setattr(FakeSession, "made", [], raising=False)
@@ -106,7 +111,7 @@ def make_path(
     connections = Connections(context, SimpleNamespace())  # type: ignore[arg-type]
     make = connections.learner
     monkeypatch.setattr(connections, "learner", lambda *args, **more: make(*args, **more, kind=FakeSession))  # type: ignore[arg-type]
-    aggregate = Aggregate(mode=mode or ("Async" if count > 1 else "Sync"))
+    aggregate = Aggregate(mode=mode or ("Async" if count > 1 else "Sync"), max_policy_lag=max_lag)
     path = SamplerGradients(connections, aggregate, updates_at_learner=False)
     path.attach(parameters)
     assert connections.attached
@@ -166,16 +171,23 @@ def test_after_the_loss_of_a_learner_a_sampler_waits_for_slices_of_the_new_group
 
 
 def test_a_sampler_asks_again_until_it_has_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = [
-        [Answer(1, credit=False), Answer(1), Answer(1, 1, credit=False), Answer(1, 1, used=False)],
-        [Answer(1), Answer(1, 1)],
-    ]
-    path, _, (first, second) = make_path(monkeypatch, script)
-    assert (first.requested, second.requested) == (1, 0)
+    script = [[Answer(1, credit=False), Answer(1), Answer(1, 1, credit=False), Answer(1, 1, used=False)]]
+    path, _, (session,) = make_path(monkeypatch, script, mode="Async", max_lag=32)
+    assert session.requested == ["gradients/credit"]
 
-    assert push(path), "an answer to a pull says nothing of the gradient"
-    assert (first.requested, second.requested) == (2, 0)
-    assert first.refreshed == second.refreshed == 0
+    assert push(path), "an answer to a request says nothing of the gradient"
+    assert session.requested == ["gradients/credit"] * 2
+    assert session.refreshed == 0
+
+
+def test_after_a_credit_a_sampler_gets_the_newest_slices_of_the_other_learners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = [[Answer(1), Answer(1)], [Answer(1), Answer(1), Answer(1), Answer(1)]]
+    path, _, (first, second) = make_path(monkeypatch, script, max_lag=32)
+    assert push(path)
+    assert first.requested == []
+    assert second.requested == ["gradients/pull"] * 2
 
 
 def test_the_end_of_the_run_ends_a_sampler_that_waits_for_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:

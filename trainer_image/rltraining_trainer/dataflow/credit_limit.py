@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 LEAST = 4
@@ -92,3 +93,37 @@ class CreditLimit:
             most = seconds / max(seconds - period.waited, 1e-9)  # what a learner that never waits would gain
             self._before = (self.items, rate * min(GAIN, (1 + most) / 2))
             self.items = min(self.most, 2 * self.items)
+
+
+class CreditControl:
+    """Adapts the limit of a queue to the time for which its learner waits for batches.
+
+    Args:
+        set_limit: sets the limit of the queue, in items.
+        clock: returns seconds.
+    """
+
+    def __init__(self, set_limit: Callable[[int], None], clock: Callable[[], float]) -> None:
+        self._set_limit, self._clock = set_limit, clock
+        self._limit: CreditLimit | None = None
+        self._batch = 0
+        self._requested: float | None = None  # when the learner began to wait
+
+    def set_batch(self, batch: int, most: int) -> None:
+        """Sets the items of a batch, and the largest limit for them. Another batch size begins with the least limit."""
+        if self._limit is None or batch != self._batch:
+            self._limit, self._batch = CreditLimit(most, batch, self._clock()), batch
+            self._set_limit(self._limit.items)
+
+    def wait(self) -> None:
+        """Notes that the learner waits for a batch from now on, unless it does already."""
+        if self._requested is None:
+            self._requested = self._clock()
+
+    def on_batch(self, items: int, short: bool) -> None:
+        """Adapts the limit, after a batch. ``short``: samplers lack credits."""
+        if self._limit is not None and self._requested is not None:
+            now = self._clock()
+            self._limit.on_batch(items, now - self._requested, short, now)
+            self._set_limit(self._limit.items)
+        self._requested = None

@@ -63,10 +63,6 @@ class Credits:
         """Number of samplers that hold a credit."""
         return len(self._granted)
 
-    def holds(self, sampler: str) -> bool:
-        """Returns whether `sampler` holds a credit."""
-        return sampler in self._granted
-
     def request(self, sampler: str, *replies: Reply) -> None:
         """Makes `sampler` wait for a credit, unless it holds one. A repeated request keeps its place."""
         now = self._clock()

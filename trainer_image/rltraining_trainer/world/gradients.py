@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import NO_MOMENTS, WANTS_NONE, ModelServer
-from rltraining_trainer.dataflow.credit_limit import CreditLimit
+from rltraining_trainer.dataflow.credit_limit import CreditControl
 from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
     GradientServer,
@@ -119,9 +119,10 @@ class LearnerGradients(DataPath, Generic[P]):
         self._server = GradientServer(self._source, models, read)
         self._epoch, self._complete = "", False
         self._last_batch = float("-inf")
-        self._limit: CreditLimit | None = None  # for updates of `_count` gradients
-        self._count = 0
-        self._requested: float | None = None  # when the next update was first requested
+        self._credits: CreditControl | None = None
+        # Of several learners the first one hands out credits.
+        if isinstance(self._source, GradientQueue) and aggregate.max_policy_lag is not None and index == 0:
+            self._credits = CreditControl(self._source.limit, clock)
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -134,18 +135,16 @@ class LearnerGradients(DataPath, Generic[P]):
         """
         if self._stopping.is_set() and self.shares_state:
             raise Stopped("asked to end")
-        if self._requested is None:
-            self._requested = self._clock()
-        self._set_update_size()
+        self._limit_gradients()
+        if self._credits is not None:
+            self._credits.wait()
         if not self._source.is_ready(timeout):
             return []
         pushes = list(self._source.take())
-        # Adapt the number of credits to the time for which the learner waited.
-        now = self._last_batch = self._clock()
-        if isinstance(self._source, GradientQueue) and self._limit is not None:
-            self._limit.on_batch(len(pushes), now - self._requested, self._source.lacks_credits, now)
-            self._source.limit(self._limit.items)
-        self._requested = None
+        self._last_batch = self._clock()
+        if self._credits is not None:
+            assert isinstance(self._source, GradientQueue)
+            self._credits.on_batch(len(pushes), self._source.lacks_credits)
         return pushes
 
     def lag(self, push: P) -> int:
@@ -186,7 +185,7 @@ class LearnerGradients(DataPath, Generic[P]):
             return
         if self.shares_state or self._index == 0:
             self._epoch = self._next_epoch()
-        self._set_update_size()
+        self._limit_gradients()
         self._source.restart(self._epoch)
         self._source.release()
 
@@ -242,17 +241,12 @@ class LearnerGradients(DataPath, Generic[P]):
             self._exchanges(), patience, aggregate.deadline_seconds, count=aggregate.count
         )
 
-    def _set_update_size(self) -> None:
+    def _limit_gradients(self) -> None:
         """Limits the gradients under way to half of the largest policy lag, in updates, since samplers differ in speed."""
-        max_lag = self._aggregate.max_policy_lag
-        # Of several learners the first one hands out credits.
-        if not isinstance(self._source, GradientQueue) or max_lag is None or self._index > 0:
-            return
-        count = self._most_gradients()
-        if self._limit is None or count != self._count:
-            most = max(count, count * max_lag // 2)
-            self._limit, self._count = CreditLimit(most, count, self._clock()), count
-            self._source.limit(self._limit.items)
+        if self._credits is not None:
+            count, max_lag = self._most_gradients(), self._aggregate.max_policy_lag
+            assert max_lag is not None
+            self._credits.set_batch(count, max(count, count * max_lag // 2))
 
     def _most_gradients(self) -> int:
         """Returns the number of gradients per update in mode Async.
@@ -281,6 +275,7 @@ class SamplerGradients(SamplerPath):
         sliced = aggregate.mode == "Async" and learners > 1
         self._learners: Sequence[int] = range(learners) if sliced else (own,)
         self.alone = not sliced
+        self._is_limited = aggregate.max_policy_lag is not None
         self._timeout = answer_timeout(aggregate) + (UPDATE_TIMEOUT if updates_at_learner else 0.0)
         self._sessions: list[LearnerSession] = []
         self._cuts: list[slice] = []
@@ -365,9 +360,14 @@ class SamplerGradients(SamplerPath):
 
     def _get_credit(self) -> None:
         """Waits until the sampler may make its next gradient. Raises Stopped."""
+        first, *others = self._sessions
         self._connections.check(*self._sessions)
-        while lacking := [session for session in self._sessions if not session.answer["credit"]]:
-            for session in lacking:
+        while not first.answer["credit"]:
+            first.request(f"{PATH}/credit")
+            self._connections.check(*self._sessions)
+        # Meanwhile the other learners have made updates.
+        if others and self._is_limited:
+            for session in others:
                 session.request(f"{PATH}/pull")
             self._come_together()
             self._connections.check(*self._sessions)

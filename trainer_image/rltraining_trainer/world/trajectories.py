@@ -16,7 +16,7 @@ from rltraining_trainer.dataflow import (
     TrajectoryQueue,
     TrajectoryServer,
 )
-from rltraining_trainer.dataflow.credit_limit import CreditLimit
+from rltraining_trainer.dataflow.credit_limit import CreditControl
 from rltraining_trainer.dataflow.trajectory_queue import QueueCounts, Source
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler, Payload, Stopped
@@ -97,16 +97,15 @@ class LearnerTrajectories(Trajectories, DataPath):
         if max_lag is not None and max_lag < 1:
             raise ValueError(f"the largest policy lag must be at least 1, not {max_lag}")
         self.lags = []
-        self._max_lag, self._clock = max_lag, clock
-        self._limit: CreditLimit | None = None  # for batches of at most `_count` items
-        self._count = 0
+        self._max_lag = max_lag
+        self._count = 0  # items of the largest batch
         self.sends_large = large
         self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity, clock)
+        self._credits = CreditControl(self._queue.limit, clock)
         self._set_batch_size(1)
         self._server = TrajectoryServer(self._queue, models)
         self._models, self._stopping = models, stopping
         self._batch: list[Trajectory] = []  # an incomplete batch
-        self._requested: float | None = None  # when it was first requested
         self._aged = 0  # items that became too old in an incomplete batch
         self._sources: list[Source] = []  # of the last batch
 
@@ -119,8 +118,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         # Collect a batch of items that are not too old.
         deadline = time.monotonic() + timeout
         self._set_batch_size(count)
-        if self._requested is None:
-            self._requested = self._clock()
+        self._credits.wait()
         while len(self._batch) < count:
             if self._stopping.is_set():
                 raise Stopped("asked to end")
@@ -133,12 +131,7 @@ class LearnerTrajectories(Trajectories, DataPath):
             elif left <= LOOK_SECONDS:
                 return []
         batch, self._batch = self._batch, []
-        # Adapt the number of credits to the time for which the learner waited.
-        if self._limit is not None:
-            now = self._clock()
-            self._limit.on_batch(count, now - self._requested, self._queue.crowded, now)
-            self._queue.limit(self._limit.items)
-        self._requested = None
+        self._credits.on_batch(count, self._queue.crowded)
         # Note how old the parameters of the items are.
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
@@ -149,8 +142,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         """Limits the items under way to half of ``max_lag`` batches, since samplers differ in speed."""
         if self._max_lag is not None and count > self._count:
             self._count = count
-            self._limit = CreditLimit(count * self._max_lag // 2, count, self._clock())
-            self._queue.limit(self._limit.items)
+            self._credits.set_batch(count, count * self._max_lag // 2)
 
     def _drop_aged(self) -> None:
         """Drops items of the batch that became too old while it was incomplete."""

@@ -11,11 +11,13 @@ from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from torch import Tensor
 
+from rltraining_trainer.dataflow.credits import Reply
 from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
-Answer = Callable[[bool], None]
-"""Answers a push. The argument is whether its gradient was used, or may still be."""
+Answer = Callable[[bool, bool], None]
+"""Answers a push. The arguments are whether its gradient was used, or may still be, and whether there is a credit for the next
+one."""
 
 
 class Place(NamedTuple):
@@ -115,7 +117,7 @@ class GradientSource(ABC, Generic[P]):
         self._taken = 0  # applied since the last release: not in the published parameters yet
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._refused: dict[str, Source] = {}  # per sender, its last refused push
-        self._answers: list[tuple[str, Callable[[], None]]] = []  # to these senders, by the next release
+        self._answers: list[tuple[str, Reply]] = []  # to these senders, by the next release
         self._closed = False
         self.place = Place("")
         """Place of the published parameters. Without an epoch there are none yet."""
@@ -129,8 +131,8 @@ class GradientSource(ABC, Generic[P]):
         """Queues a push. Never blocks. Calls ``answer`` once, without a lock, now or in a later ``release``."""
 
     @abstractmethod
-    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
-        """Calls ``answer`` when ``sender`` may have parameters.
+    def join(self, sender: str, answer: Reply, rollout: Place | None = None) -> None:
+        """Calls ``answer`` when ``sender`` may have parameters, with whether it has a credit.
 
         It is new, or reconnects with a ``rollout`` that it made at that place.
         """
@@ -147,17 +149,13 @@ class GradientSource(ABC, Generic[P]):
     def _queued(self) -> int:
         """Returns the number of queued pushes. Called with the lock held."""
 
-    def has_credit(self, sender: str) -> bool:
-        """Returns whether ``sender`` may make another gradient. Otherwise it joins again."""
-        return True
-
     def release(self) -> None:
         """Answers the pushes that were taken, after the parameters were published. Without an epoch all keep waiting."""
         with self._changed:
             if not self._hands_out:
                 return
             answers, self._answers = self._answers, []
-            replies = self._due(answers)
+            replies = self._grant(answers)
         for reply in replies:
             reply()
 
@@ -243,9 +241,9 @@ class GradientSource(ABC, Generic[P]):
             self._refuse(entry.push.source, stale=stale)
         self._answer_later(entries, used=False)
 
-    def _due(self, answers: Sequence[tuple[str, Callable[[], None]]]) -> list[Callable[[], None]]:
-        """Returns the answers to send now. Called with the lock held, if there are parameters."""
-        return [answer for _, answer in answers]
+    def _grant(self, answers: Sequence[tuple[str, Reply]]) -> list[Callable[[], None]]:
+        """Gives credits to these senders, since there are parameters. Returns the answers to send now."""
+        return [partial(answer, True) for _, answer in answers]
 
     def _answer_later(self, entries: Sequence[Entry[P]], *, used: bool) -> None:
         for entry in entries:

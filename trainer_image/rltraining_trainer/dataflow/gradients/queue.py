@@ -18,7 +18,7 @@ class GradientQueue(GradientSource[P]):
     at once instead. So the queue holds at most ``capacity`` gradients and one more per sender.
 
     Credits limit how many gradients are under way at a time, that is in the making or queued (see `limit`). Then a sender is
-    answered when there is a credit for its next gradient, or after some time without one (see `has_credit`).
+    answered when there is a credit for its next gradient, or after some time without one. It should `request` it then.
 
     Args:
         count: returns the number of gradients per update.
@@ -45,6 +45,7 @@ class GradientQueue(GradientSource[P]):
         self._credits = Credits(clock)
         self._entries: deque[tuple[Entry[P], float]] = deque()  # with the times of arrival
         self._in_use: list[Entry[P]] = []  # between take and release
+        self._joins: list[Reply] = []  # that wait for parameters
 
     @property
     def lacks_credits(self) -> bool:
@@ -56,10 +57,6 @@ class GradientQueue(GradientSource[P]):
         with self._changed:
             if not self._closed:
                 self._credits.limit = under_way
-
-    def has_credit(self, sender: str) -> bool:
-        with self._changed:
-            return self._credits.holds(sender)
 
     def push(self, push: P, answer: Answer) -> None:
         with self._changed:
@@ -78,7 +75,16 @@ class GradientQueue(GradientSource[P]):
         for reply in replies:
             reply()
 
-    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
+    def join(self, sender: str, answer: Reply, rollout: Place | None = None) -> None:
+        with self._changed:
+            if not self._hands_out:
+                self._joins.append(answer)
+                return
+            has_credit = self._credits.limit is None
+        answer(has_credit)
+
+    def request(self, sender: str, answer: Reply) -> None:
+        """Requests a credit for the next gradient of ``sender``. Calls ``answer`` with whether there is one, like ``push``."""
         with self._changed:
             replies = self._answer_now(sender, answer)
         for reply in replies:
@@ -127,19 +133,21 @@ class GradientQueue(GradientSource[P]):
             self.place = Place(epoch)
             self._changed.notify_all()
 
-    def _answer_now(self, sender: str, answer: Callable[[], None]) -> list[Callable[[], None]]:
+    def _answer_now(self, sender: str, answer: Reply) -> list[Callable[[], None]]:
         """Answers when there are parameters and a credit. Returns the answers to send now."""
         if self._hands_out:
-            return self._due([(sender, answer)])
+            return self._grant([(sender, answer)])
         self._answers.append((sender, answer))
         return []
 
-    def _due(self, answers: Sequence[tuple[str, Callable[[], None]]]) -> list[Callable[[], None]]:
+    def _grant(self, answers: Sequence[tuple[str, Reply]]) -> list[Callable[[], None]]:
         if self._closed:
             self._credits.limit = None
+        joins, self._joins = self._joins, []
         for sender, answer in answers:
-            self._credits.request(sender, _without_credit(answer))
-        return self._credits.take(len(self._entries))
+            self._credits.request(sender, answer)
+        unlimited = self._credits.limit is None
+        return [partial(join, unlimited) for join in joins] + self._credits.take(len(self._entries))
 
     def _wait_with(self, push: P, answer: Answer) -> bool:
         """Whether the same push waits here, or is in use, and this answer with it."""
@@ -164,8 +172,3 @@ class GradientQueue(GradientSource[P]):
 
     def _queued(self) -> int:
         return len(self._entries)
-
-
-def _without_credit(answer: Callable[[], None]) -> Reply:
-    """Returns an answer from which its receiver does not learn of its credit (see `GradientQueue.has_credit`)."""
-    return lambda has_credit: answer()

@@ -8,6 +8,7 @@ takes one round trip.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Generic
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.gradients.accounts import GradientSource, P, Push
 from rltraining_trainer.dataflow.gradients.messages import Reader, place, vector
+from rltraining_trainer.dataflow.gradients.queue import GradientQueue
 from rltraining_trainer.dataflow.gradients.synchronous import SynchronousGradients
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source
@@ -25,20 +27,21 @@ _STATISTICS = 3
 
 
 class GradientServer(Generic[P]):
-    """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
+    """Answers the services "push", "pull", in mode Async "credit", and for samplers that learn in step "sum".
 
     push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration,
         position)}`` and a gradient or an unroll (see ``messages``).
     pull: ``{"version": int}``, and the "place" of the current rollout if there is one.
+    credit: ``{"version": int}``. The reply waits for a credit.
     sum: ``{"place": (...), "part": Tensor float64 [3]}``. The reply is the sum over all samplers of
         this iteration, or None.
 
-    The reply to push and pull is ``{"version": int, "parameters": Tensor [n] | None, "done": bool,
+    The reply to push, pull and credit is ``{"version": int, "parameters": Tensor [n] | None, "done": bool,
     "place": (...), "used": bool, "credit": bool, "exchanges": int, "remaining": float}`` with
 
     - parameters: None if the sampler's version is the current one.
     - used: Whether the pushed gradient or unroll was used.
-    - credit: Whether the sampler may make its next gradient. Otherwise it pulls again.
+    - credit: Whether the sampler may make its next gradient. Otherwise it requests a credit.
     - exchanges: Number of pushes for the current rollout.
     - remaining: Remaining fraction of the run, from 1 down to 0.
     """
@@ -50,8 +53,9 @@ class GradientServer(Generic[P]):
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        in_step = {"sum": self.sum} if isinstance(self._gradients, SynchronousGradients) else {}
-        return {"push": self.push, "pull": self.pull, **in_step}
+        in_step = isinstance(self._gradients, SynchronousGradients)
+        own = {"sum": self.sum} if in_step else {"credit": self.credit}
+        return {"push": self.push, "pull": self.pull, **own}
 
     def push(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError or ValueError, naming the field, if ``payload`` is not a push."""
@@ -59,7 +63,7 @@ class GradientServer(Generic[P]):
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         push = self._read(Push(source, place(payload), version), payload)
         deferred = DeferredReply()
-        self._gradients.push(push, lambda used: deferred.resolve(self._answer(sender, version, used)))
+        self._gradients.push(push, partial(self._reply, deferred, version))
         return deferred
 
     def pull(self, sender: str, payload: Payload) -> DeferredReply:
@@ -67,7 +71,15 @@ class GradientServer(Generic[P]):
         version = field(payload, "version", int)
         rollout = place(payload) if isinstance(payload, dict) and "place" in payload else None
         deferred = DeferredReply()
-        self._gradients.join(sender, lambda: deferred.resolve(self._answer(sender, version, False)), rollout)
+        self._gradients.join(sender, partial(self._reply, deferred, version, False), rollout)
+        return deferred
+
+    def credit(self, sender: str, payload: Payload) -> DeferredReply:
+        """Raises TypeError, naming the field, if ``payload`` is not a request for a credit."""
+        assert isinstance(self._gradients, GradientQueue)
+        version = field(payload, "version", int)
+        deferred = DeferredReply()
+        self._gradients.request(sender, partial(self._reply, deferred, version, False))
         return deferred
 
     def sum(self, sender: str, payload: Payload) -> DeferredReply:
@@ -83,16 +95,17 @@ class GradientServer(Generic[P]):
         self._done = True
         self._gradients.close()
 
-    def _answer(self, sender: str, version: int, used: bool) -> Payload:
+    def _reply(self, deferred: DeferredReply, version: int, used: bool, credit: bool) -> None:
         current = self._gradients.place  # first: it never is one of newer parameters
         newest, parameters = self._models.newer_than(version)
-        return {
+        answer = {
             "version": newest,
             "parameters": parameters,
             "done": self._done,
             "place": tuple(current),
             "used": used,
-            "credit": self._gradients.has_credit(sender),
+            "credit": credit,
             "exchanges": self._gradients.exchanges,
             "remaining": self._gradients.remaining,
         }
+        deferred.resolve(answer)

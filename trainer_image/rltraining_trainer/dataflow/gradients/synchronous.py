@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from rltraining_trainer.dataflow.credits import Reply
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 from rltraining_trainer.dataflow.gradients.stragglers import StragglerPolicy
 
@@ -63,7 +64,7 @@ class SynchronousGradients(GradientSource[P]):
             self._arrive(_Arrival(push.source.sender, take, gradients=int(news)))
         super().release()
 
-    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
+    def join(self, sender: str, answer: Reply, rollout: Place | None = None) -> None:
         with self._changed:
             self._arrive(_Arrival(sender, partial(self._take_up, sender, answer, rollout)))
         super().release()
@@ -193,13 +194,11 @@ class SynchronousGradients(GradientSource[P]):
             used, catches_up = self._was_used(push.source), push.place[:2] == self.place[:2]
             self._admit(push.source.sender, partial(answer, used), anew=False, catches_up=catches_up)
 
-    def _take_up(self, sender: str, answer: Callable[[], None], rollout: Place | None) -> None:
+    def _take_up(self, sender: str, answer: Reply, rollout: Place | None) -> None:
         catches_up = rollout is not None and rollout[:2] == self.place[:2]
         self._admit(sender, answer, anew=not catches_up, catches_up=catches_up)
 
-    def _admit(
-        self, sender: str, answer: Callable[[], None], *, anew: bool = True, catches_up: bool = False
-    ) -> None:
+    def _admit(self, sender: str, answer: Reply, *, anew: bool = True, catches_up: bool = False) -> None:
         """Answers now if the sampler can take part: at the first place, or with a rollout of this iteration."""
         if self.place.position == 0 or catches_up or self._closed:
             self._answers.append((sender, answer))

@@ -1,0 +1,47 @@
+"""How `maxPolicyLag` limits the samplers of IMPALA, and of A3C and A2C in mode Async."""
+
+from __future__ import annotations
+
+from rltraining_api.job import RLTrainingJob
+
+
+def limit(job: RLTrainingJob) -> int | None:
+    """Returns `maxPolicyLag`. None: no limit, or an algorithm without policy lag."""
+    if (impala := job.spec.algorithm.impala) is not None:
+        return impala.max_policy_lag
+    aggregate = getattr(job.spec.algorithm.parameters, "aggregate", None)
+    return aggregate.max_policy_lag if aggregate is not None and aggregate.mode == "Async" else None
+
+
+def samplers_with_credits(job: RLTrainingJob) -> int | None:
+    """Returns how many samplers can collect at a time. None: any number."""
+    longest, items = limit(job), _items(job)
+    return None if longest is None or items is None else max(items, items * longest // 2)
+
+
+def more_credits(job: RLTrainingJob) -> str:
+    """Names the fields that allow more samplers to collect at a time."""
+    algorithm = job.spec.algorithm
+    fields = "batchUnrolls or maxPolicyLag" if algorithm.impala else "aggregate.maxPolicyLag"
+    return f"a larger spec.algorithm.{algorithm.name}.{fields}"
+
+
+def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
+    """Returns the largest mean policy lag. None for algorithms without.
+
+    A sampler of IMPALA collects one unroll while another one is under way. Those of A3C and A2C have one gradient each.
+    """
+    items = _items(job)
+    if items is None:
+        return None
+    lag = (2.0 * samplers if job.spec.algorithm.impala else samplers - 1.0) / items
+    longest = limit(job)
+    return lag if longest is None else min(lag, longest / 2)
+
+
+def _items(job: RLTrainingJob) -> int | None:
+    """Returns the unrolls or gradients of an update. None: there is no policy lag, or an update has one of each sampler."""
+    if (impala := job.spec.algorithm.impala) is not None:
+        return impala.batch_unrolls
+    aggregate = getattr(job.spec.algorithm.parameters, "aggregate", None)
+    return aggregate.count if aggregate is not None and aggregate.mode == "Async" else None
