@@ -167,3 +167,21 @@ def test_of_several_learners_only_the_first_hands_out_credits() -> None:
     assert len(simulation._events) == 10
     simulation = Simulation([3.0] * 10, index=0, learners=2, maxPolicyLag=100)
     assert len(simulation._events) == 4
+
+
+def test_a_sampler_with_gradients_that_are_always_too_old_is_named() -> None:
+    simulation = Simulation([1.0] * 4 + [60.0] * 2, maxPolicyLag=32)
+    simulation.run(updates=100)
+    assert simulation.gradients.warnings() == (), "a few old gradients are no reason to worry"
+    simulation.run(updates=900)
+
+    (warning,) = simulation.gradients.warnings()
+    assert warning.reason == "DataTooOld"
+    assert warning.message.startswith(
+        "sampler-4 (and 1 more) contributes nothing: the parameters of its last 10 gradients"
+    )
+
+    # The samplers become faster.
+    simulation.speeds[4:] = [1.0, 1.0]
+    simulation.run(updates=100)
+    assert simulation.gradients.warnings() == ()

@@ -170,6 +170,13 @@ def test_lost_samplers_keep_the_others_waiting_for_seconds_only() -> None:
     assert simulation.now - begin < 60 + 40
 
 
+def test_a_sampler_with_unrolls_that_are_always_too_old_is_named() -> None:
+    simulation = Simulation([1.0] * 4 + [60.0], max_lag=8)
+    simulation.run(updates=1000)
+    (warning,) = simulation.queue.warnings()
+    assert warning.message.startswith("sampler-4 contributes nothing: the parameters of its last 10 unrolls")
+
+
 def test_the_age_of_an_incomplete_batch_counts() -> None:
     models = ModelServer()
     models.publish(torch.zeros(1))

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from rltraining_trainer.dataflow.credits import Credits, Reply
+from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
 
 T = TypeVar("T")
 
@@ -81,6 +82,7 @@ class TrajectoryQueue(Generic[T]):
         self._pushed = self._used = self._dropped = self._stale = 0
         self._closed = False
         self._taken: _Entry[T] | None = None  # in use, with a capacity of 0
+        self.slow = SlowSamplers()
 
     @property
     def pushed(self) -> int:
@@ -155,6 +157,7 @@ class TrajectoryQueue(Generic[T]):
                 self._used += fitting
                 self._dropped += not fitting
                 self._stale += not fitting
+                (self.slow.used if fitting else self.slow.dropped)(entry.source.sender)
                 # Accept the item that moves up into the capacity.
                 if self._capacity == 0:
                     self._taken = entry

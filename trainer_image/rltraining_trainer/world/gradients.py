@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple
 
 import torch
 from rltraining_api.algorithms import Aggregate
+from rltraining_api.contract import Warning
 from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
@@ -218,6 +219,9 @@ class LearnerGradients(DataPath, Generic[P]):
         if self._name == "unrolls":
             counts["used"] = counts.pop("applied")
         return {f"{self._name}/{name}": count for name, count in counts.items()}
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return self._source.slow.warnings(self._name, self._aggregate.max_policy_lag)
 
     def get_state(self) -> dict[str, Any]:
         return {**self._source.get_state()}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rltraining_api.contract import Warning
 from torch import Tensor
 
 from rltraining_trainer.dataflow import (
@@ -165,6 +166,9 @@ class LearnerTrajectories(Trajectories, DataPath):
 
     def metrics(self) -> Numbers:
         return self.counts().metrics()
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return self._queue.slow.warnings("unrolls", self._max_lag)
 
     def finish(self) -> None:
         self._server.finish()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.credits import Reply
 from rltraining_trainer.dataflow.moments import NO_MOMENTS
+from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
 Answer = Callable[[bool, bool], None]
@@ -119,6 +120,8 @@ class GradientSource(ABC, Generic[P]):
         self._refused: dict[str, Source] = {}  # per sender, its last refused push
         self._answers: list[tuple[str, Reply]] = []  # to these senders, by the next release
         self._closed = False
+        self.slow = SlowSamplers()
+        """Asynchronous samplers with gradients that are too old."""
         self.place = Place("")
         """Place of the published parameters. Without an epoch there are none yet."""
         self.exchanges = 1

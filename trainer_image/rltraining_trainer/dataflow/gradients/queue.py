@@ -111,6 +111,8 @@ class GradientQueue(GradientSource[P]):
             self._drop_stale()
             wanted = min(self._count(), len(self._entries))
             taken = [self._entries.popleft()[0] for _ in range(wanted)]
+            for entry in taken:
+                self.slow.used(entry.push.source.sender)
             self._applied += len(taken)
             self._taken += len(taken)
             self._in_use += taken
@@ -162,7 +164,10 @@ class GradientQueue(GradientSource[P]):
         if self._max_lag is None:
             return
         oldest = self._version() - self._max_lag
-        self._drop([entry for entry, _ in self._entries if entry.push.version < oldest], stale=True)
+        old = [entry for entry, _ in self._entries if entry.push.version < oldest]
+        for entry in old:
+            self.slow.dropped(entry.push.source.sender)
+        self._drop(old, stale=True)
         self._entries = deque(item for item in self._entries if item[0].push.version >= oldest)
         self._move_up()
 
