@@ -16,7 +16,9 @@ def limit(job: RLTrainingJob) -> int | None:
 def samplers_with_credits(job: RLTrainingJob) -> int | None:
     """Returns how many samplers can collect at a time. None: any number."""
     longest, items = limit(job), _items(job)
-    return None if longest is None or items is None else max(items, items * longest // 2)
+    if longest is None or items is None:
+        return None
+    return max(1 if job.spec.algorithm.impala else items, items * longest // 2)
 
 
 def more_credits(job: RLTrainingJob) -> str:
@@ -29,12 +31,14 @@ def more_credits(job: RLTrainingJob) -> str:
 def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
     """Returns the largest mean policy lag. None for algorithms without.
 
-    A sampler of IMPALA collects one unroll while another one is under way. Those of A3C and A2C have one gradient each.
+    A sampler of IMPALA collects one unroll while another one is under way. Those of A3C and A2C have one gradient each, and the
+    queue may hold more.
     """
-    items = _items(job)
+    items, aggregate = _items(job), getattr(job.spec.algorithm.parameters, "aggregate", None)
     if items is None:
         return None
-    lag = (2.0 * samplers if job.spec.algorithm.impala else samplers - 1.0) / items
+    under_way = 2 * samplers if aggregate is None else samplers - 1 + aggregate.queue_capacity
+    lag = under_way / items
     longest = limit(job)
     return lag if longest is None else min(lag, longest / 2)
 

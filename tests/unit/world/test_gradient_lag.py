@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from typing import Any
 
 import pytest
 import torch
-from rltraining_api.algorithms import A3c
+from gradient_simulation import make_learner, make_push
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.dataflow.gradients import GradientReader
 from rltraining_trainer.transport import DeferredReply
-from rltraining_trainer.world.gradients import PATH, LearnerGradients
+from rltraining_trainer.world.gradients import PATH
 
 POLL_SECONDS = 1.0
 
@@ -25,25 +23,7 @@ class Simulation:
         self.models.publish(torch.zeros(1))
         self.now = 0.0
         names = [f"sampler-{sampler}" for sampler in range(len(speeds))]
-        self.gradients: LearnerGradients[Any] = LearnerGradients(
-            A3c.model_validate({"aggregate": aggregate}).aggregate,
-            GradientReader(1),
-            name="gradients",
-            models=self.models,
-            index=index,
-            learners=learners,
-            samplers=lambda: names,
-            exchanges=lambda: 1,
-            remaining=lambda: 1.0,
-            incarnation=lambda: "life",
-            gather_state=lambda reduce: None,
-            large=False,
-            stopping=threading.Event(),
-            clock=lambda: self.now,
-        )
-        if learners > 1:
-            self.gradients.set_common_state({"epoch": "life.1"})
-        self.gradients.on_group_formed(index, learners)
+        self.gradients = make_learner(index, learners, names, self.models, lambda: self.now, **aggregate)
         self.speeds = speeds
         self.lags: list[int] = []
         self.turns = [0] * len(speeds)
@@ -80,20 +60,7 @@ class Simulation:
         if sampler in self.lost:
             return
         self.turns[sampler] += 1
-        push = {
-            "incarnation": "a",
-            "sequence": self.turns[sampler],
-            "version": answer["version"],
-            "place": answer["place"],
-            "gradient": torch.zeros(1),
-            "weight": 1.0,
-            "steps": 1,
-            "episodes": 0,
-            "returns": torch.zeros(0),
-            "terms": {},
-            "moments": torch.zeros(0, 0, dtype=torch.float64),
-        }
-        self._call("push", sampler, push)
+        self._call("push", sampler, make_push(self.turns[sampler], answer))
 
     def _call(self, service: str, sampler: int, payload: dict[str, Any]) -> None:
         def answered(result: tuple[str, Any]) -> None:

@@ -52,6 +52,7 @@ class FakeSession:
         self.sent: list[dict[str, Any]] = []
         self.refreshed = 0
         self.requested: list[str] = []
+        self.events: list[str] = []
         self._parameters = parameters
         self._answers = iter(self.script[len(self.made)])
         self.made.append(self)
@@ -68,6 +69,7 @@ class FakeSession:
         if "gradient" in content:
             content["gradient"] = content["gradient"].clone()  # its memory is reused for the next gradient
         self.sent.append(content)
+        self.events.append("sent")
 
     def settle(self) -> None:
         self._next()
@@ -188,6 +190,29 @@ def test_after_a_credit_a_sampler_gets_the_newest_slices_of_the_other_learners(
     assert push(path)
     assert first.requested == []
     assert second.requested == ["gradients/pull"] * 2
+
+
+def test_the_other_learners_have_applied_a_gradient_before_the_first_receives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = [[Answer(1), Answer(1)], [Answer(1), Answer(1), Answer(1), Answer(1)]]
+    path, _, (first, second) = make_path(monkeypatch, script, max_lag=32)
+    settle = second.settle
+    monkeypatch.setattr(second, "settle", lambda: (first.events.append("settled"), settle()))
+    monkeypatch.setattr(first, "settle", lambda: None)
+    push(path)
+    assert first.events[:2] == ["settled", "sent"]
+
+
+def test_after_a_rollback_a_sampler_asks_for_a_credit_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [
+        [Answer(1), Answer(1), Answer(2, credit=False), Answer(2)],
+        [Answer(1), Answer(1), Answer(1), Answer(2), Answer(2), Answer(2)],
+    ]
+    path, parameters, (first, _) = make_path(monkeypatch, script, max_lag=32)
+    assert push(path)
+    assert first.requested == ["gradients/credit"]
+    assert parameters.tolist() == [2.0] * SIZE
 
 
 def test_the_end_of_the_run_ends_a_sampler_that_waits_for_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:

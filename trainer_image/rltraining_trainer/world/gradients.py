@@ -112,10 +112,9 @@ class LearnerGradients(DataPath, Generic[P]):
         self.shares_state = learners == 1 or aggregate.mode == "Sync"
         self.sends_large = large
         self._aggregate, self._name, self._models = aggregate, name, models
-        self._index, self._learners = index, learners
+        self._index, self._learners, self._clock = index, learners, clock
         self._samplers, self._exchanges, self._remaining = samplers, exchanges, remaining
         self._incarnation, self._gather, self._stopping = incarnation, gather_state, stopping
-        self._clock = clock
         self._source = self._make_source()
         self._server = GradientServer(self._source, models, read)
         self._epoch, self._complete = "", False
@@ -143,8 +142,7 @@ class LearnerGradients(DataPath, Generic[P]):
             return []
         pushes = list(self._source.take())
         self._last_batch = self._clock()
-        if self._credits is not None:
-            assert isinstance(self._source, GradientQueue)
+        if self._credits is not None and isinstance(self._source, GradientQueue):
             self._credits.on_batch(len(pushes), self._source.lacks_credits)
         return pushes
 
@@ -247,9 +245,9 @@ class LearnerGradients(DataPath, Generic[P]):
 
     def _limit_gradients(self) -> None:
         """Limits the gradients under way to half of the largest policy lag, in updates, since samplers differ in speed."""
-        if self._credits is not None:
-            count, max_lag = self._most_gradients(), self._aggregate.max_policy_lag
-            assert max_lag is not None
+        max_lag = self._aggregate.max_policy_lag
+        if self._credits is not None and max_lag is not None:
+            count = self._most_gradients()
             self._credits.set_batch(count, max(count, count * max_lag // 2))
 
     def _most_gradients(self) -> int:
@@ -325,19 +323,22 @@ class SamplerGradients(SamplerPath):
         """
         self._connections.check_started("gradients.push()")
         place: Any = self.place
-        for session, cut in zip(self._sessions, self._cuts, strict=True):
-            session.send(
-                place=place,
-                gradient=gradient.values[cut],
-                weight=gradient.weight,
-                steps=stats.steps,
-                episodes=stats.episodes,
-                returns=stats.returns if session is self._sessions[0] else _NO_RETURNS,
-                terms=gradient.terms,
-                moments=stats.moments,
-            )
-        for session in self._sessions:
-            session.settle()
+        slices = [*zip(self._sessions, self._cuts, strict=True)]
+        # Send the first slice last: its answer brings the next credit, when the others have been applied.
+        for group in (slices[1:], slices[:1]) if self._is_limited else (slices,):
+            for session, cut in group:
+                session.send(
+                    place=place,
+                    gradient=gradient.values[cut],
+                    weight=gradient.weight,
+                    steps=stats.steps,
+                    episodes=stats.episodes,
+                    returns=stats.returns if session is self._sessions[0] else _NO_RETURNS,
+                    terms=gradient.terms,
+                    moments=stats.moments,
+                )
+            for session, _ in group:
+                session.settle()
         used = bool(self._sessions[0].answer["used"])
         self._come_together()
         self._get_credit()
@@ -363,18 +364,18 @@ class SamplerGradients(SamplerPath):
         return total if isinstance(total, Tensor) else part
 
     def _get_credit(self) -> None:
-        """Waits until the sampler may make its next gradient. Raises Stopped."""
+        """Waits until the sampler may make its next gradient, with the newest slices. Raises Stopped."""
         first, *others = self._sessions
         self._connections.check(*self._sessions)
-        while not first.answer["credit"]:
-            first.request(f"{PATH}/credit")
-            self._connections.check(*self._sessions)
-        # Meanwhile the other learners have made updates.
-        if others and self._is_limited:
+        is_new = not (others and self._is_limited)
+        while not (is_new and first.answer["credit"]):
+            if not first.answer["credit"]:
+                first.request(f"{PATH}/credit")
             for session in others:
                 session.request(f"{PATH}/pull")
             self._come_together()
             self._connections.check(*self._sessions)
+            is_new = True
 
     def _come_together(self) -> None:
         """Fetches all slices until they belong to one version, after learners have rolled back."""
