@@ -47,7 +47,7 @@ class Aggregate(ApiModel):
     reduction: Literal["Mean", "Sum"] = "Mean"
     """How the gradients of an update are combined: Mean, weighted by the number of steps of each
     gradient, or Sum (A2C, DPPO: Mean)."""
-    max_policy_lag: CountOrZero | None = 32
+    max_policy_lag: CountOrZero | None = 16
     """Mode Async: the largest age of a gradient's parameters, in versions. Older gradients are
     rejected and counted. Also limits how many samplers compute gradients at a time. null: no limit.
     In mode Sync no gradient is older (not published)."""

@@ -99,8 +99,8 @@ BROKEN = [
     ),
     (
         "lag",
-        *({"a3c": {}}, [point(200, **{"policyLag/p99": 33.0})], {}),
-        "at step 200: policyLag/p99 is 33, but maxPolicyLag is 32",
+        *({"a3c": {}}, [point(200, **{"policyLag/p99": 17.0})], {}),
+        "at step 200: policyLag/p99 is 17, but maxPolicyLag is 16",
     ),
     (
         "updates",
