@@ -211,7 +211,27 @@ class TestCredits:
         assert first.credits + second.credits == []
         gradients.restart("y")
         gradients.release()
-        assert (first.credits, second.credits) == ([False, True], [])
+        assert (first.credits, second.credits) == ([False, False], [False]), "they ask again"
+
+    def test_the_sender_of_a_slice_keeps_its_credit_unless_others_wait(self) -> None:
+        gradients = make_queue(sliced=True)
+        gradients.limit(1)
+        first, second = (Sender(gradients, name) for name in "ab")
+        first.request()
+        first.push()
+        gradients.take()
+        gradients.release()
+        assert first.credits == [True, True]
+
+        second.request()
+        first.push()
+        gradients.take()
+        gradients.release()
+        assert first.credits[2:] == [False]
+        assert second.credits == [], "other learners may not have applied that gradient yet"
+        first.request()
+        assert second.credits == [True]
+        assert len(first.credits) == 3
 
     def test_the_end_of_the_run_answers_samplers_that_wait_for_credits(self) -> None:
         gradients = make_queue()

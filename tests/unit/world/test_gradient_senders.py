@@ -52,7 +52,6 @@ class FakeSession:
         self.sent: list[dict[str, Any]] = []
         self.refreshed = 0
         self.requested: list[str] = []
-        self.events: list[str] = []
         self._parameters = parameters
         self._answers = iter(self.script[len(self.made)])
         self.made.append(self)
@@ -69,7 +68,6 @@ class FakeSession:
         if "gradient" in content:
             content["gradient"] = content["gradient"].clone()  # its memory is reused for the next gradient
         self.sent.append(content)
-        self.events.append("sent")
 
     def settle(self) -> None:
         self._next()
@@ -182,36 +180,27 @@ def test_a_sampler_asks_again_until_it_has_a_credit(monkeypatch: pytest.MonkeyPa
     assert session.refreshed == 0
 
 
-def test_after_a_credit_a_sampler_gets_the_newest_slices_of_the_other_learners(
+def test_after_a_wait_for_a_credit_a_sampler_gets_the_newest_slices_of_the_other_learners(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = [[Answer(1), Answer(1)], [Answer(1), Answer(1), Answer(1), Answer(1)]]
+    script = [[Answer(1), Answer(1, credit=False), Answer(1), Answer(1)], [Answer(1)] * 4]
     path, _, (first, second) = make_path(monkeypatch, script, max_lag=32)
+    assert first.requested == second.requested == []
     assert push(path)
-    assert first.requested == []
-    assert second.requested == ["gradients/pull"] * 2
-
-
-def test_the_other_learners_have_applied_a_gradient_before_the_first_receives_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script = [[Answer(1), Answer(1)], [Answer(1), Answer(1), Answer(1), Answer(1)]]
-    path, _, (first, second) = make_path(monkeypatch, script, max_lag=32)
-    settle = second.settle
-    monkeypatch.setattr(second, "settle", lambda: (first.events.append("settled"), settle()))
-    monkeypatch.setattr(first, "settle", lambda: None)
+    assert first.requested == ["gradients/credit"]
+    assert second.requested == ["gradients/pull"]
     push(path)
-    assert first.events[:2] == ["settled", "sent"]
+    assert len(first.requested) == 1, "no other sampler waits for its credit"
 
 
 def test_after_a_rollback_a_sampler_asks_for_a_credit_again(monkeypatch: pytest.MonkeyPatch) -> None:
     script = [
-        [Answer(1), Answer(1), Answer(2, credit=False), Answer(2)],
-        [Answer(1), Answer(1), Answer(1), Answer(2), Answer(2), Answer(2)],
+        [Answer(1), Answer(1, credit=False), Answer(1), Answer(2, credit=False), Answer(2)],
+        [Answer(1), Answer(1), Answer(2), Answer(2), Answer(2)],
     ]
     path, parameters, (first, _) = make_path(monkeypatch, script, max_lag=32)
     assert push(path)
-    assert first.requested == ["gradients/credit"]
+    assert first.requested == ["gradients/credit"] * 2
     assert parameters.tolist() == [2.0] * SIZE
 
 

@@ -236,6 +236,7 @@ class LearnerGradients(DataPath, Generic[P]):
                 lambda: self._models.version,
                 capacity=aggregate.queue_capacity,
                 max_lag=aggregate.max_policy_lag,
+                sliced=self._learners > 1,
                 clock=self._clock,
             )
         patience = StragglerPolicy(lambda: set(self._samplers()))
@@ -277,7 +278,6 @@ class SamplerGradients(SamplerPath):
         sliced = aggregate.mode == "Async" and learners > 1
         self._learners: Sequence[int] = range(learners) if sliced else (own,)
         self.alone = not sliced
-        self._is_limited = aggregate.max_policy_lag is not None
         self._timeout = answer_timeout(aggregate) + (UPDATE_TIMEOUT if updates_at_learner else 0.0)
         self._sessions: list[LearnerSession] = []
         self._cuts: list[slice] = []
@@ -323,22 +323,19 @@ class SamplerGradients(SamplerPath):
         """
         self._connections.check_started("gradients.push()")
         place: Any = self.place
-        slices = [*zip(self._sessions, self._cuts, strict=True)]
-        # Send the first slice last: its answer brings the next credit, when the others have been applied.
-        for group in (slices[1:], slices[:1]) if self._is_limited else (slices,):
-            for session, cut in group:
-                session.send(
-                    place=place,
-                    gradient=gradient.values[cut],
-                    weight=gradient.weight,
-                    steps=stats.steps,
-                    episodes=stats.episodes,
-                    returns=stats.returns if session is self._sessions[0] else _NO_RETURNS,
-                    terms=gradient.terms,
-                    moments=stats.moments,
-                )
-            for session, _ in group:
-                session.settle()
+        for session, cut in zip(self._sessions, self._cuts, strict=True):
+            session.send(
+                place=place,
+                gradient=gradient.values[cut],
+                weight=gradient.weight,
+                steps=stats.steps,
+                episodes=stats.episodes,
+                returns=stats.returns if session is self._sessions[0] else _NO_RETURNS,
+                terms=gradient.terms,
+                moments=stats.moments,
+            )
+        for session in self._sessions:
+            session.settle()
         used = bool(self._sessions[0].answer["used"])
         self._come_together()
         self._get_credit()
@@ -365,17 +362,14 @@ class SamplerGradients(SamplerPath):
 
     def _get_credit(self) -> None:
         """Waits until the sampler may make its next gradient, with the newest slices. Raises Stopped."""
-        first, *others = self._sessions
+        first, *others = self._sessions  # of several learners the first hands out credits
         self._connections.check(*self._sessions)
-        is_new = not (others and self._is_limited)
-        while not (is_new and first.answer["credit"]):
-            if not first.answer["credit"]:
-                first.request(f"{PATH}/credit")
+        while not first.answer["credit"]:
+            first.request(f"{PATH}/credit")
             for session in others:
                 session.request(f"{PATH}/pull")
             self._come_together()
             self._connections.check(*self._sessions)
-            is_new = True
 
     def _come_together(self) -> None:
         """Fetches all slices until they belong to one version, after learners have rolled back."""

@@ -25,6 +25,8 @@ class GradientQueue(GradientSource[P]):
         deadline: seconds after which an update takes fewer.
         version: returns the current version of the parameters.
         max_lag: largest number of versions by which the parameters of a gradient may be older. None: no limit.
+        sliced: other learners receive other slices of the same gradients. A sender then keeps its credit until all of them have
+            answered, and for its next gradient unless others wait.
         clock: returns seconds.
     """
 
@@ -36,11 +38,12 @@ class GradientQueue(GradientSource[P]):
         *,
         capacity: int = 0,
         max_lag: int | None = None,
+        sliced: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._count, self._deadline, self._version = count, deadline, version
-        self._capacity, self._max_lag = capacity, max_lag
+        self._capacity, self._max_lag, self._sliced = capacity, max_lag, sliced
         self._clock = clock
         self._credits = Credits(clock)
         self._entries: deque[tuple[Entry[P], float]] = deque()  # with the times of arrival
@@ -69,7 +72,8 @@ class GradientQueue(GradientSource[P]):
             else:
                 used = True if len(self._entries) < self._capacity else None
                 self._entries.append((Entry(push, [] if used else [answer]), self._clock()))
-                self._credits.spend(push.source.sender)
+                if not self._sliced:
+                    self._credits.spend(push.source.sender)
                 self._changed.notify_all()
             replies = [] if used is None else self._answer_now(push.source.sender, partial(answer, used))
         for reply in replies:
@@ -86,7 +90,13 @@ class GradientQueue(GradientSource[P]):
     def request(self, sender: str, answer: Reply) -> None:
         """Requests a credit for the next gradient of ``sender``. Calls ``answer`` with whether there is one, like ``push``."""
         with self._changed:
-            replies = self._answer_now(sender, answer)
+            if not self._hands_out:
+                self._joins.append(answer)
+                return
+            if self._sliced:
+                self._credits.spend(sender)
+            self._credits.request(sender, answer)
+            replies = self._grant([])
         for reply in replies:
             reply()
 
@@ -145,11 +155,18 @@ class GradientQueue(GradientSource[P]):
     def _grant(self, answers: Sequence[tuple[str, Reply]]) -> list[Callable[[], None]]:
         if self._closed:
             self._credits.limit = None
-        joins, self._joins = self._joins, []
-        for sender, answer in answers:
-            self._credits.request(sender, answer)
         unlimited = self._credits.limit is None
-        return [partial(join, unlimited) for join in joins] + self._credits.take(len(self._entries))
+        replies: list[Callable[[], None]] = [partial(join, unlimited) for join in self._joins]
+        self._joins = []
+        for sender, answer in answers:
+            if self._sliced and self._credits.waiting:
+                replies.append(partial(answer, False))  # it returns its credit with its next request
+            else:
+                self._credits.request(sender, answer)
+        if self._in_use and not unlimited:
+            return replies  # credits wait for the release, since newer parameters are near
+        queued = 0 if self._sliced else len(self._entries)  # if sliced, their senders have credits
+        return replies + self._credits.take(queued)
 
     def _wait_with(self, push: P, answer: Answer) -> bool:
         """Whether the same push waits here, or is in use, and this answer with it."""
