@@ -31,7 +31,7 @@ def more_credits(job: RLTrainingJob) -> str:
 def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
     """Returns the largest mean policy lag. None for algorithms without.
 
-    A sampler of IMPALA collects one unroll while another one is under way. Those of A3C and A2C have one gradient each, and the
+    A sampler of IMPALA collects one unroll while another one is under way. A sampler of A3C or A2C has one gradient, and the
     queue may hold more.
     """
     items, aggregate = _items(job), getattr(job.spec.algorithm.parameters, "aggregate", None)

@@ -1,7 +1,7 @@
 """The cost of policy lag: IMPALA and A3C with their defaults, without a bound, on more and more equal samplers.
 
 Each sampler of IMPALA has one unroll in preparation and one in transit, so N samplers that are faster than the
-learner have a lag of about 2 N. Those of A3C have one gradient each, and a lag of N - 1. The rows differ in the lag and
+learner have a lag of about 2 N. Samplers of A3C have one gradient each, and a lag of N - 1. The rows differ in the lag and
 in the number of environments that contribute to the return.
 """
 

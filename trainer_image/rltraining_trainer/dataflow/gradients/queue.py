@@ -189,7 +189,7 @@ class GradientQueue(GradientSource[P]):
         self._move_up()
 
     def _move_up(self) -> None:
-        """Those that are now among the first ``capacity`` are answered with the next release."""
+        """Gradients that are now among the first ``capacity`` are answered with the next release."""
         self._answer_later([entry for entry, _ in list(self._entries)[: self._capacity]], used=True)
 
     def _queued(self) -> int:
