@@ -27,7 +27,7 @@ def test_a_fork_repeats_a_reproducible_run_unless_a_setting_changes(tmp_path: Pa
         assert ended.code == 0, ended
         return ended
 
-    changes = [word for change in (*CHANGES, "stop.environmentSteps=60000") for word in ("--set", change)]
+    changes = [word for change in (*CHANGES, "stop.environmentSteps=240000") for word in ("--set", change)]
     train("run", "cartpole-ppo", *changes, "--set", "reproducible.hashEvery=1", "--workdir", "first")
     first = hashes(tmp_path / "first")
     checkpoints = sorted(path.name for path in (tmp_path / "first" / "checkpoints").iterdir())
