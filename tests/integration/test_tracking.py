@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from rltraining_api.tracking import Tracking
+from rltraining_trainer.tracking.backends import MlflowRun
+from rltraining_trainer.tracking.messages import Opening, Point
 from small_jobs import small_job
 from training import LEARNER, Run, Train, eventually
 
@@ -65,8 +68,10 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
         def tracked(point: dict[str, Any], life: int) -> bool:
             """Whether both trackers have a point, of which W&B has a file for each life of the learner.
 
-            A second life may repeat the steps of the first, but not its times.
+            A second life may repeat the steps of the first, but not its times. A tracker that fails would be
+            tried again after a while: its warning ends the wait.
             """
+            assert "spec.tracking" not in (log := run.log(LEARNER)), log
             step, files = point["environmentSteps"], wandb_files(run.cluster.workdir)
             in_wandb = len(files) == life and step in wandb_steps(files[-1], uid)
             return in_wandb and (int(1000 * point["time"]), step) in mlflow_points(store)
@@ -79,8 +84,7 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
         await eventually(lambda: tracked(new, 2))
         await run.finish()
         steps = {point["environmentSteps"] for point in run.points if point["run"] == new["run"]}
-        log = run.log(LEARNER)
-        assert "spec.tracking" not in log, log
+        assert "spec.tracking" not in (log := run.log(LEARNER)), log
 
         # MLflow has one run, with the points of both lives.
         (meta,) = store.glob("*/*/meta.yaml")
@@ -98,3 +102,20 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
         "mlflow": {"experiment": "demo", "trackingUri": store.as_uri()},
     }
     train(small_job(tracking=tracking, sampler={"replicas": 1}), scenario)
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow, which leaves files open
+def test_a_run_in_mlflow_continues_after_a_kill_between_the_creation_of_a_metric_and_its_first_value(
+    tmp_path: Path,
+) -> None:
+    tracking = Tracking.model_validate({"mlflow": {"experiment": "demo", "trackingUri": tmp_path.as_uri()}})
+    opening = Opening(
+        kind="mlflow", tracking=tracking, run_id="uid", name="demo", folder=str(tmp_path), config={}
+    )
+    MlflowRun(opening).log([Point(step=1, time=1.0, values={"updates": 1.0})])
+    (updates,) = tmp_path.glob("*/*/metrics/updates")
+
+    (updates.parent / "loss.policy").touch()
+    MlflowRun(opening).log([Point(step=2, time=2.0, values={"updates": 2.0})])
+
+    assert mlflow_points(tmp_path) == [(1000, 1), (2000, 2)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from rltraining_trainer.tracking.messages import End, Kind, Opening, Point
@@ -76,9 +77,12 @@ class MlflowRun:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Param
+        from mlflow.utils.file_utils import local_file_uri_to_path
 
         # In a folder `policyLag` is a file, so `policyLag/p50` cannot be one.
         self._separator = "." if uri.startswith(("file:", "/", ".")) else "/"
+        if self._separator == ".":
+            remove_empty_metrics(Path(local_file_uri_to_path(uri)), opening.run_id)
         self._client = MlflowClient(tracking_uri=uri)
         experiment = self._experiment(spec.experiment)
         # Continue the run of this job.
@@ -123,6 +127,20 @@ class MlflowRun:
         found = self._client.get_experiment_by_name(name)
         assert found is not None, f"the experiment {name} cannot be created"
         return str(found.experiment_id)
+
+
+def remove_empty_metrics(store: Path, run_id: str) -> None:
+    """Removes the metrics of a run that have no value from a folder of MLflow.
+
+    MLflow creates a metric's file before it writes the first value. If it is killed in between, it can
+    no longer search the runs of the experiment: "Metric is malformed. No data found".
+    """
+    for tag in store.glob(f"*/*/tags/{UID_TAG}"):
+        if tag.read_text() == run_id:
+            run = tag.parents[len(Path(UID_TAG).parts)]
+            for file in (run / "metrics").rglob("*"):
+                if file.is_file() and not file.stat().st_size:
+                    file.unlink()
 
 
 BACKENDS: Mapping[Kind, Callable[[Opening], Backend]] = {"wandb": WandbRun, "mlflow": MlflowRun}
