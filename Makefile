@@ -39,7 +39,7 @@ help: ## show this help
 
 setup: $(READY) ## create the virtual environment (.venv) with all packages
 
-$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) trainer_image/rltraining_trainer/transport/frame_guard.c $(wildcard $(GATE)/*)
+$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) trainer_image/rltraining_trainer/transport/frame_guard.c trainer_image/rltraining_trainer/tunnel/preload.c $(wildcard $(GATE)/*)
 	@echo "setting up $(VENV): 1 of 3, a Python environment"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }

@@ -2,10 +2,11 @@
 and CXX.
 
 Without the compiled sum tree the replay memory is slower. Without the frame guard, eight foreign bytes on the RPC port
-can allocate gigabytes of memory. Only wheels contain the gate of the RPC port, and only if torch is installed where
-they are built (`uv build --no-build-isolation`). Otherwise `python -m rltraining_trainer.transport.gate` compiles it.
+can allocate gigabytes of memory. Without the preloaded part of the tunnel, jobs cannot be encrypted. Only wheels
+contain the gate of the RPC port, and only if torch is installed where they are built (`uv build --no-build-isolation`).
+Otherwise `python -m rltraining_trainer.transport.gate` compiles it.
 
-A wheel without compiled code is for every platform (`py3-none-any`). On Linux, a wheel with the two libraries has the
+A wheel without compiled code is for every platform (`py3-none-any`). On Linux, a wheel with the three libraries has the
 tag of the oldest glibc that both can use (`manylinux_2_34_x86_64`), which package indexes accept. They do not accept a
 wheel with the gate, which fits one version of torch.
 """
@@ -27,7 +28,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SUM_TREE = "rltraining_trainer/dataflow/replay/sum_tree.c"
-FRAME_GUARD = "rltraining_trainer/transport/frame_guard.c"  # for Linux
+LINUX = ("rltraining_trainer/transport/frame_guard.c", "rltraining_trainer/tunnel/preload.c")
 GATE = "rltraining_trainer/transport/gate"
 GLIBC_MIN = 17
 """Of the oldest tag that indexes accept without doubt: manylinux2014."""
@@ -39,7 +40,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """For wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        sources = (SUM_TREE, FRAME_GUARD) if sys.platform == "linux" else (SUM_TREE,)
+        sources = (SUM_TREE, *LINUX) if sys.platform == "linux" else (SUM_TREE,)
         libraries = [library for source in sources if (library := self._compile(source))]
         if libraries:
             build_data["pure_python"] = False

@@ -23,6 +23,11 @@ TRAINER_CONTAINER = "trainer"
 HTTP_PORT = 8080
 """Every member serves health, rendezvous and status on this port (never RPC)."""
 
+TLS_PORT = 8443
+"""Each member of an encrypted job accepts its peers and the operator on this port, over TLS (rltraining_api.tls)."""
+PORT_BYTES = 2
+"""Such a connection begins with the number of the port that it should reach in the pod, in network byte order."""
+
 STACKS_SIGNAL = "SIGUSR1"
 """The signal on which a process of the trainer prints the Python stacks of its threads to its log."""
 
@@ -44,8 +49,10 @@ ENV_INDEX = "RLTRAINING_INDEX"
 """This member's index within its role, from 0."""
 ENV_HTTP_PORT = "RLTRAINING_HTTP_PORT"
 ENV_HTTP_HOST = "RLTRAINING_HTTP_HOST"
-"""The address that the port is bound to. If it is not set, as in a cluster, the port is bound to all addresses of the
-pod."""
+"""The address that the port, and that for TLS, is bound to. If it is not set, as in a cluster, they are bound to all
+addresses of the pod."""
+ENV_TLS_PORT = "RLTRAINING_TLS_PORT"
+"""The port of all members for TLS. Not set if the job is not encrypted."""
 ENV_LEARNERS = "RLTRAINING_LEARNERS"
 """Base URLs of all learners, comma-separated: `http://cartpole-learner-0.cartpole:8080`."""
 ENV_REPLAYS = "RLTRAINING_REPLAYS"

@@ -16,7 +16,7 @@ from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
 from rltraining_api.fields import Preset
 from rltraining_api.introspect import child_model, field_at, fields_by_key, may_be_absent
-from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
+from rltraining_api.lifecycle import Checkpoint, Encryption, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
 from rltraining_api.recording import Recording, recording_rules
@@ -63,6 +63,7 @@ IMMUTABLE = (
     "seed",
     "recording",
     "reproducible",
+    "encryption",
 )
 """Paths in the spec that are immutable in every job. For `sampler.template` see TEMPLATE_HOLDS_SHARDS."""
 
@@ -128,14 +129,12 @@ def _replay_is(placement: str) -> str:
 
 
 class JobSpec(ApiModel):
-    """Algorithm, environment, pods and stop rules of a run. `sampler`, `stop`,
-    `checkpoint.everySeconds`, `checkpoint.keep` and `runPolicy` (except its `managedBy` and
-    `schedulingPolicy`) may change while the job runs. All other fields are immutable."""
+    """Algorithm, environment, pods and stop rules of a run. `sampler`, `stop`, `checkpoint.everySeconds`, `checkpoint.keep` and
+    `runPolicy` (except its `managedBy` and `schedulingPolicy`) may change while the job runs. All others are immutable."""
 
     preset: Preset | None = None
-    """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or
-    everything else (Classic). Default: chosen by the environment's spaces, images first, then a Box
-    of actions. See `rltrain explain`. Immutable."""
+    """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or everything else (Classic). Default:
+    chosen by the environment's spaces, images first, then a Box of actions. See `rltrain explain`. Immutable."""
     algorithm: Algorithm
     """Exactly one algorithm, with its hyperparameters. Immutable."""
     environment: Environment
@@ -145,8 +144,7 @@ class JobSpec(ApiModel):
     learner: LearnerRole = Field(default_factory=LearnerRole)
     """The pods that update the parameters. Immutable."""
     replay: ReplayRole | None = None
-    """The pods that store the replay memory if its placement is Dedicated. Default: one pod.
-    Immutable."""
+    """The pods that store the replay memory if its placement is Dedicated. Default: one pod. Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
     """The pods that step environments. May change while the job runs, except `template` with
     `replay.placement: Samplers`."""
@@ -159,8 +157,7 @@ class JobSpec(ApiModel):
     """When the run is done. The first rule that is met ends the run successfully. May change while
     the job runs."""
     evaluation: Evaluation | None = None
-    """How often and over how many episodes the policy is evaluated during training. Default: no
-    evaluation. Immutable."""
+    """How often and over how many episodes the policy is evaluated during training. Default: no evaluation. Immutable."""
     tracking: Tracking | None = None
     """Trackers that receive the curves: Weights & Biases, MLflow. Default: none. Files for
     TensorBoard are always written. Immutable."""
@@ -170,6 +167,9 @@ class JobSpec(ApiModel):
     the loss of the pod. Only `everySeconds` and `keep` may change while the job runs."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """Suspension, limits and clean-up, with the meanings of a batch/v1 Job."""
+    encryption: Encryption | None = None
+    """TLS between the job's pods, and from the operator to them. No effect in local runs. Default: as set
+    at the operator's installation, which is None by default. Immutable."""
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     """Seed of all random numbers. Each sampler and environment derives a different seed from it.
     Immutable."""

@@ -132,6 +132,7 @@ class Checkpoint(ApiModel):
         return self
 
 
+Encryption = Literal["None", "TLS"]
 LearnerEviction = Literal["Allow", "Refuse"]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from rltraining_api.contract import PORT_BYTES, TLS_PORT
 
 RESPONSE_BYTES_MAX = 64 << 10
 """Bytes of a response's body that are read."""
@@ -20,20 +23,30 @@ class Response(NamedTuple):
 
 
 async def get(
-    host: str, port: int, path: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 1.0
+    host: str,
+    port: int,
+    path: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_seconds: float = 1.0,
+    tls: ssl.SSLContext | None = None,
 ) -> Response | None:
-    """Sends GET http://host:port/path. Returns None if there is no answer in time. Reads at most
-    RESPONSE_BYTES_MAX bytes of the body."""
+    """Sends GET http://host:port/path, with ``tls`` through the tunnel of an encrypted job's pod. Returns None if
+    there is no answer in time. Reads at most RESPONSE_BYTES_MAX bytes of the body."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await _get(host, port, path, headers or {})
+            return await _get(host, port, path, headers or {}, tls)
     except (OSError, ValueError, IndexError):
         return None
 
 
-async def _get(host: str, port: int, path: str, headers: Mapping[str, str]) -> Response:
-    reader, writer = await asyncio.open_connection(host, port)
+async def _get(
+    host: str, port: int, path: str, headers: Mapping[str, str], tls: ssl.SSLContext | None
+) -> Response:
+    reader, writer = await asyncio.open_connection(host, TLS_PORT if tls else port, ssl=tls)
     try:
+        if tls:
+            writer.write(port.to_bytes(PORT_BYTES, "big"))
         lines = [f"GET {path} HTTP/1.0", f"Host: {host}:{port}", *(f"{k}: {v}" for k, v in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await writer.drain()

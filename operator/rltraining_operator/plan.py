@@ -19,7 +19,7 @@ from rltraining_operator.failures.ledger import FailureCounts, count_failures
 from rltraining_operator.observe.mounts import looks_due
 from rltraining_operator.observe.observed import Observed, Pod
 from rltraining_operator.pods.autoscale import follow
-from rltraining_operator.pods.build import build_pod
+from rltraining_operator.pods.build import build_pod, encryption_of
 from rltraining_operator.pods.children import CHILDREN, Parent, covers
 from rltraining_operator.pods.members import PodActions, reconcile_replicas, remove
 from rltraining_operator.pods.owned import owner_reference
@@ -69,6 +69,7 @@ def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settin
     if conditions.true("Complete") or conditions.true("Failed"):
         sized = _with_samplers(job, observed.status.autoscale)
         return _plan_after_end(sized, observed, conditions, now, settings)
+    settings = replace(settings, encryption=encryption_of(job, observed, settings))
     # Set the number of samplers. All further decisions are about a job with this number in its spec.
     autoscale = follow(job, observed, now, settings)
     sized = _with_samplers(job, autoscale)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rltraining_api.lifecycle import LearnerEviction
+from rltraining_api.lifecycle import Encryption, LearnerEviction
 from rltraining_api.names import Role
 
 Peer = Mapping[str, Any]
@@ -69,6 +69,9 @@ class Settings:
     learner_eviction: LearnerEviction = "Allow"
     """Whether voluntary evictions (a drain) of ready learners are allowed, for jobs that do not
     choose."""
+
+    encryption: Encryption = "None"
+    """Of the connections of jobs that do not choose."""
 
     one_machine: bool = False
     """Whether pods are processes of this machine. Messages then describe causes on this machine

@@ -12,6 +12,7 @@ from tests.bench import (
     atari,
     chaos,
     distributed_replay,
+    encryption,
     environments,
     goodput,
     gradients,
@@ -34,6 +35,7 @@ from tests.bench import (
 BENCHES = {
     "limits": limits.run,
     "transport": transport.run,
+    "encryption": encryption.run,
     "algorithms": algorithms.run,
     "gradients": gradients.run,
     "impala": impala.run,

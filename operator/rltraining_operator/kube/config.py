@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.explain import explain
-from rltraining_api.lifecycle import LearnerEviction
+from rltraining_api.lifecycle import Encryption, LearnerEviction
 from rltraining_api.names import Role
 
 from rltraining_operator.settings import Settings
@@ -104,6 +104,7 @@ class Config(ApiModel):
     """First and last port. Null: the default of the kernel."""
     network_policy: NetworkPolicyConfig = Field(default_factory=NetworkPolicyConfig)
     learner_eviction: LearnerEviction = Settings.learner_eviction
+    encryption: Encryption = Settings.encryption
 
     namespaces: tuple[str, ...] = ()
     """Namespaces whose jobs are served. If empty, all namespaces of the cluster."""
@@ -144,6 +145,7 @@ class Config(ApiModel):
             operator_peer=self.network_policy.operator,
             metrics_peer=self.network_policy.prometheus,
             learner_eviction=self.learner_eviction,
+            encryption=self.encryption,
         )
 
 

@@ -116,4 +116,4 @@ async def _ask(pod: Pod, token: str) -> LearnerReport | BadReport | None:
     address = (pod.raw.get("status") or {}).get("podIP")
     if not address:
         return None
-    return await ask_learner(address, HTTP_PORT, token, ANSWER_SECONDS)
+    return await ask_learner(address, HTTP_PORT, token, ANSWER_SECONDS, encrypted=pod.encrypted)

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rltraining_api.names import ANNOTATION_TEMPLATE, KIND, LABEL_JOB_NAME
+from rltraining_api.names import ANNOTATION_ENCRYPTION, ANNOTATION_TEMPLATE, KIND, LABEL_JOB_NAME
 
 from rltraining_operator.cluster import Key, Manifest
 from rltraining_operator.kube.paths import UNLISTED, api_version
@@ -32,7 +32,7 @@ _POD_METADATA = (
     "deletionTimestamp",
     "ownerReferences",
 )
-_POD_ANNOTATIONS = (ANNOTATION_TEMPLATE,)
+_POD_ANNOTATIONS = (ANNOTATION_TEMPLATE, ANNOTATION_ENCRYPTION)
 _POD_STATUS = (
     "phase",
     "reason",

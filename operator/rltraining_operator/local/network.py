@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
-from rltraining_api.contract import ENV_HTTP_HOST, ENV_HTTP_PORT, HTTP_PORT
+from rltraining_api.contract import ENV_HTTP_HOST, ENV_HTTP_PORT, ENV_TLS_PORT, HTTP_PORT
 
 HOST = "127.0.0.1"
 POD_URL = re.compile(rf"http://([a-z0-9-]+)\.[a-z0-9-]+:{HTTP_PORT}\b")
@@ -45,10 +45,11 @@ class Ports:
 
 def localize(env: Mapping[str, str], pod: str, ports: Ports) -> dict[str, str]:
     """Returns the environment of a pod with addresses of this host. HTTP, RPC and the collectives
-    of learners use the loopback interface."""
+    of learners use the loopback interface, without encryption."""
     local = {
         name: POD_URL.sub(lambda url: f"http://{HOST}:{ports.of(url[1])}", value)
         for name, value in env.items()
+        if name != ENV_TLS_PORT
     }
     if ENV_HTTP_PORT in local:
         local |= {ENV_HTTP_PORT: str(ports.of(pod)), ENV_HTTP_HOST: HOST}

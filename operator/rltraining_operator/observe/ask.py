@@ -11,12 +11,19 @@ UNAUTHORIZED = 401
 
 
 async def ask_learner(
-    host: str, port: int, token: str, timeout_seconds: float
+    host: str, port: int, token: str, timeout_seconds: float, *, encrypted: bool = False
 ) -> LearnerReport | BadReport | None:
     """Returns the report of the learner at this address, or None if it does not answer in time or
-    has no report yet."""
+    has no report yet. With ``encrypted`` over TLS."""
     headers = {"Authorization": f"Bearer {token}"}
-    response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
+    tls = None
+    if encrypted:
+        from rltraining_api.tls import client_context
+
+        tls = client_context(token)
+    response = await http.get(
+        host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds, tls=tls
+    )
     if response is not None and response.status == UNAUTHORIZED:
         return TOKEN_REJECTED
     if response is None or response.status != 200:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from rltraining_api.contract import TRAINER_CONTAINER
-from rltraining_api.names import Role
+from rltraining_api.names import ANNOTATION_ENCRYPTION, Role
 
 Json = Mapping[str, Any]
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -135,6 +135,11 @@ class Pod:
     @cached_property
     def annotations(self) -> Mapping[str, str]:
         return self.raw["metadata"].get("annotations") or {}
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it accepts connections over TLS only, except for probes and metrics."""
+        return ANNOTATION_ENCRYPTION in self.annotations
 
     @cached_property
     def role(self) -> Role:

@@ -7,7 +7,9 @@ from typing import Any
 
 from rltraining_api import contract
 from rltraining_api.job import RLTrainingJob
+from rltraining_api.lifecycle import Encryption
 from rltraining_api.names import (
+    ANNOTATION_ENCRYPTION,
     ANNOTATION_TEMPLATE,
     Role,
     claim_name,
@@ -19,6 +21,7 @@ from rltraining_api.names import (
 )
 from rltraining_api.roles import LIST_KEYS
 
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.pods import gang
 from rltraining_operator.pods.rollout import template_hash
 from rltraining_operator.settings import Resources, Settings
@@ -76,9 +79,21 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     annotations = {**template.metadata.get("annotations", {}), **gang.pod_annotations(job)}
     if role == "sampler":
         annotations[ANNOTATION_TEMPLATE] = template_hash(template)
+    if settings.encryption == "TLS":
+        annotations[ANNOTATION_ENCRYPTION] = "TLS"
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def encryption_of(job: RLTrainingJob, observed: Observed, settings: Settings) -> Encryption:
+    """Returns the encryption of the job's pods. All pods of a job need the same one, so a new pod
+    follows the present pods until the job is suspended, even if the installation's choice changes."""
+    if job.spec.encryption is not None:
+        return job.spec.encryption
+    if observed.pods:
+        return "TLS" if any(pod.encrypted for pod in observed.pods) else "None"
+    return settings.encryption
 
 
 def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
@@ -184,13 +199,15 @@ def _trainer(
             "capabilities": {"drop": ["ALL"]},
         },
     }
+    if settings.encryption == "TLS":
+        ours["ports"].append({"name": "tls", "containerPort": contract.TLS_PORT})
     if settings.image_pull_policy:
         ours["imagePullPolicy"] = settings.image_pull_policy
     if resources := _resources(settings.resources.get(role) or {}, theirs.get("resources") or {}):
         ours["resources"] = resources
     merged = _merge(ours, theirs)
     merged["terminationMessagePath"] = TERMINATION_LOG  # the trainer writes to this path
-    merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
+    merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index, settings)), "name")
     # Only the first learner sends to trackers. The template's sources are last, so that they override.
     secret = job.spec.tracking.secret_name if job.spec.tracking else None
     if secret is not None and (role, index) == ("learner", 0):
@@ -210,9 +227,10 @@ def _resources(defaults: Resources, theirs: Resources) -> Manifest:
     return {kind: values for kind, values in left.items() if values}
 
 
-def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
+def _identity(job: RLTrainingJob, role: Role, index: int, settings: Settings) -> dict[str, str]:
     """Returns the environment that the contract promises. A template cannot change it."""
     name = job.metadata.name
+    tls = {contract.ENV_TLS_PORT: str(contract.TLS_PORT)} if settings.encryption == "TLS" else {}
     return {
         contract.ENV_JOB_FILE: f"{CONFIG_DIR}/{JOB_KEY}",
         contract.ENV_TOKEN_FILE: f"{TOKEN_DIR}/{TOKEN_KEY}",
@@ -223,6 +241,7 @@ def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
         contract.ENV_HTTP_PORT: str(contract.HTTP_PORT),
         contract.ENV_LEARNERS: _addresses(job, "learner"),
         contract.ENV_REPLAYS: _addresses(job, "replay"),
+        **tls,
     }
 
 

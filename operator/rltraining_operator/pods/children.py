@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rltraining_api.contract import HTTP_PORT
+from rltraining_api.contract import HTTP_PORT, TLS_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import (
     API_VERSION,
@@ -156,8 +156,9 @@ def build_network_policy(parent: Parent, common: Manifest) -> Manifest:
     askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
     ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
     if askers:  # an empty `from` would admit all peers
-        http = {"port": HTTP_PORT, "protocol": "TCP"}
-        ingress.append({"from": [dict(peer) for peer in askers], "ports": [http]})
+        ports = [HTTP_PORT, TLS_PORT] if settings.encryption == "TLS" else [HTTP_PORT]
+        open_ports = [{"port": port, "protocol": "TCP"} for port in ports]
+        ingress.append({"from": [dict(peer) for peer in askers], "ports": open_ports})
     spec = {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress}
     return common | {"spec": spec}
 

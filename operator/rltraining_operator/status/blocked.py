@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rltraining_api.contract import HTTP_PORT
+from rltraining_api.contract import HTTP_PORT, TLS_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, claim_name, pod_name
 
@@ -59,7 +59,8 @@ class BlockedReason:
 
 UNREACHABLE = BlockedReason(
     "LearnerUnreachable",
-    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
+    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, or {TLS_PORT} if the job is encrypted, so "
+    "its progress is not known: "
     "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
 )
 UNREACHABLE_LOCALLY = BlockedReason(

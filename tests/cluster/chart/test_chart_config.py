@@ -72,7 +72,12 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
         "log": {"level": "debug", "format": "text"},
         "leaderElection": {"leaseSeconds": 60, "renewSeconds": 40, "retrySeconds": 5},
     }
-    values["jobs"] = {**EVERYTHING["jobs"], "rpcPorts": "30000-40000", "learnerEviction": "Refuse"}
+    values["jobs"] = {
+        **EVERYTHING["jobs"],
+        "rpcPorts": "30000-40000",
+        "learnerEviction": "Refuse",
+        "encryption": "TLS",
+    }
     config = _load(helm.render(values), tmp_path)
     settings = config.settings
     assert settings.image == "localhost:5000/rl/trainer:main"
@@ -92,6 +97,7 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
     assert settings.network_policy
     assert settings.metrics_peer == EVERYTHING["jobs"]["networkPolicy"]["prometheus"]
     assert settings.learner_eviction == "Refuse"
+    assert settings.encryption == "TLS"
     assert config.namespaces == ("team-a", "team-b")
     assert (config.workers, config.qps, config.burst) == (3, 7.5, 100_000)
     assert (config.resync_seconds, config.http_port) == (3_600, 9_000)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
+from rltraining_api.contract import HTTP_PORT, PORT_BYTES, REPORT_BYTES_MAX, LearnerReport
+from rltraining_api.tls import server_context
+from rltraining_operator import http
 from rltraining_operator.observe.answers import PROBLEM_MAX, TOKEN_REJECTED, BadReport, parse_report
 from rltraining_operator.observe.ask import ask_learner
 
@@ -40,10 +43,14 @@ def as_large_as_is_read(bomb: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def answering(body: bytes, *, status: str = "200 OK", endless: bool = False) -> AsyncIterator[int]:
+async def answering(
+    body: bytes, *, status: str = "200 OK", endless: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Starts a learner that answers this. Returns its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if tls is not None:
+            assert await reader.readexactly(PORT_BYTES) == HTTP_PORT.to_bytes(PORT_BYTES, "big")
         await reader.readuntil(b"\r\n\r\n")
         try:
             writer.write(f"HTTP/1.0 {status}\r\n\r\n".encode() + body)
@@ -56,7 +63,7 @@ async def answering(body: bytes, *, status: str = "200 OK", endless: bool = Fals
         finally:
             writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1]
 
 
@@ -129,3 +136,12 @@ def test_of_what_is_wrong_the_number_and_the_first_are_said(body: bytes, problem
 
 def test_fields_of_a_newer_learner_are_left_out() -> None:
     assert parse_report(b'{"state":"Training","new":{"x":1}}') == LearnerReport(state="Training")
+
+
+@pytest.mark.parametrize(("token", "answer"), [("token", LearnerReport()), ("another", None)])
+async def test_the_report_of_an_encrypted_job_is_read_over_tls_from_a_holder_of_the_token(
+    token: str, answer: LearnerReport | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(b"{}", tls=server_context("token")) as port:
+        monkeypatch.setattr(http, "TLS_PORT", port)
+        assert await ask_learner("127.0.0.1", HTTP_PORT, token, 10.0, encrypted=True) == answer

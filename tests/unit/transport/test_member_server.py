@@ -48,6 +48,25 @@ def test_a_server_of_one_address_is_not_reached_at_another() -> None:
         server.stop()
 
 
+def test_an_encrypted_members_documents_are_for_its_own_tunnel() -> None:
+    documents = {RENDEZVOUS_PATH: lambda: RENDEZVOUS}
+    server = MemberServer(0, "secret", ready=lambda: True, documents=documents, encrypted=True)
+    server.start()
+    try:
+        for source, status in (("127.0.0.1", 200), ("127.0.0.2", 403)):
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", server.port, timeout=30, source_address=(source, 0)
+            )
+            with closing(connection):
+                connection.request("GET", RENDEZVOUS_PATH, headers={"Authorization": "Bearer secret"})
+                assert connection.getresponse().status == status
+            with closing(socket.create_connection(("127.0.0.1", server.port), 30, (source, 0))) as probe:
+                probe.sendall(f"GET {READY_PATH} HTTP/1.0\r\n\r\n".encode())
+                assert b" 200 " in probe.recv(100)
+    finally:
+        server.stop()
+
+
 def get(port: int, path: str, authorization: str | None = None, method: str = "GET") -> int:
     """Returns the status of the response."""
     with closing(http.client.HTTPConnection("localhost", port, timeout=30)) as connection:

@@ -34,7 +34,9 @@ class Network:
         self.fate: Callable[[str], str] = lambda service: "arrives"
         """Returns the fate of a call of a service: "arrives", "request lost" or "answer lost"."""
 
-    def discover(self, url: str, token: str, stopping: threading.Event | None = None) -> dict[str, str]:
+    def discover(
+        self, url: str, token: str, stopping: threading.Event | None = None, tls_port: int | None = None
+    ) -> dict[str, str]:
         """Returns the peer at a base URL, which is the member's name."""
         if url not in self.live:
             raise PeerLost(f"{url} is not there")

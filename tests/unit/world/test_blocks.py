@@ -57,7 +57,10 @@ class Pair:
         self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
         self.http.start()
         context: Any = SimpleNamespace(
-            token="secret", stopping=threading.Event(), learners=(f"http://127.0.0.1:{self.http.port}",)
+            tls_port=None,
+            token="secret",
+            stopping=threading.Event(),
+            learners=(f"http://127.0.0.1:{self.http.port}",),
         )
         self.parameters = torch.zeros(1)
         self.make_sampler: Callable[[], SamplerBlocks] = lambda: SamplerBlocks(

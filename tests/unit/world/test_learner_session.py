@@ -27,7 +27,7 @@ class Learner:
         documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url} if self.endpoint.url else None}
         self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
         self.http.start()
-        context: Any = SimpleNamespace(token="secret", stopping=threading.Event())
+        context: Any = SimpleNamespace(token="secret", tls_port=None, stopping=threading.Event())
         url = f"http://127.0.0.1:{self.http.port}"
         self.session = LearnerSession(
             context, url, self.endpoint, "data", torch.zeros(1), alone=False, timeout=5.0

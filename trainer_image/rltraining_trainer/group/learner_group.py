@@ -88,6 +88,7 @@ class LearnerGroup:
         get_state: Callable[[], dict[str, Any]],
         set_state: Callable[[dict[str, Any]], None],
         timeouts: Timeouts | None = None,
+        tls_port: int | None = None,
     ) -> None:
         """
         Args:
@@ -100,6 +101,8 @@ class LearnerGroup:
             updates: Returns how many updates the state has seen.
             get_state: Returns the state that all learners share: tensors and plain values.
             set_state: Replaces that state. All tensors are on the CPU.
+            tls_port: Port of all members for TLS. None: the job is not encrypted. An encrypted job sums
+                gradients by gloo, since NCCL does not use the tunnel.
         """
         self.rank = index
         self.size = 0
@@ -111,6 +114,7 @@ class LearnerGroup:
         self._first_learner = first_learner
         self._token = token
         self._device = device
+        self._tls_port = tls_port
         self._updates = updates
         self._get_state = get_state
         self._set_state = set_state
@@ -332,7 +336,7 @@ class LearnerGroup:
 
     def _join_round(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
         """Joins a round of learner 0. Returns None as the round if the run is done."""
-        document = discover(self._first_learner, self._token, stopping=stopping)
+        document = discover(self._first_learner, self._token, stopping=stopping, tls_port=self._tls_port)
         first = self._dial(document["url"])
         call = first.call("join", asdict(self._candidate()), timeout=_JOIN_SECONDS)
         answer: Any = call.result(stopping)
@@ -353,7 +357,8 @@ class LearnerGroup:
         return url
 
     def _candidate(self) -> Candidate:
-        return Candidate(self._index, self.generation, self._updates(), device_name(self._device))
+        device = "cpu" if self._tls_port is not None else device_name(self._device)
+        return Candidate(self._index, self.generation, self._updates(), device)
 
 
 def _host(url: str) -> str:

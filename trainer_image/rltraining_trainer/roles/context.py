@@ -34,6 +34,8 @@ class Context:
     """Where tensorboard/ and progress.jsonl go, and what is in `storage` if the job names no other place."""
     http_host: str = ""
     """The address that the HTTP port is bound to; empty: all of this machine's."""
+    tls_port: int | None = None
+    """The port of all members for TLS. None: the job is not encrypted."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -85,6 +87,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
         replays=tuple(filter(None, variables.get(contract.ENV_REPLAYS, "").split(","))),
         output=Path(get(contract.ENV_OUTPUT_DIR)),
         http_host=variables.get(contract.ENV_HTTP_HOST, ""),
+        tls_port=get_number(contract.ENV_TLS_PORT) if variables.get(contract.ENV_TLS_PORT) else None,
     )
 
 

@@ -14,13 +14,15 @@ from collections.abc import Sequence
 import torch
 from rltraining_api.contract import ExitCode, LearnerReport
 
-from rltraining_trainer.errors import TrainerError, one_line
+from rltraining_trainer.errors import BadConfiguration, TrainerError, one_line
 from rltraining_trainer.process import end_soon, prepare_process
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.entry_point import run_algorithm
 from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.roles.termination import write_termination_message
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
+from rltraining_trainer.tunnel.preload import LIBRARY, is_preloaded
+from rltraining_trainer.tunnel.supervisor import Tunnel
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that ended on request, as shells and kubelets report it."""
@@ -47,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = read_context()
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
+        if context.tls_port is not None:
+            _start_tunnel(context.tls_port, context.token)
         context = resolve_defaults(context)
         if role == "learner":
             _prepare_processors(context.job.spec.learner.threads)
@@ -82,6 +86,15 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
             os._exit(TERMINATED)
 
     on_stop_signal(stop)
+
+
+def _start_tunnel(port: int, token: str) -> None:
+    if not is_preloaded():
+        raise BadConfiguration(
+            f"spec.encryption needs {LIBRARY}, which this process has not loaded: start rltraining-trainer, and if the file is "
+            "missing, install gcc where the image is built and install the trainer again"
+        )
+    Tunnel(port, token)
 
 
 def _prepare_processors(threads: int | None) -> None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RENDEZVOUS_PATH
+from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, PORT_BYTES, READY_PATH, RENDEZVOUS_PATH
 
 from rltraining_trainer.transport.errors import PeerLost, Refused
 from rltraining_trainer.transport.waiting import Latch
@@ -43,7 +43,8 @@ class MemberServer:
     """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
 
     Status codes: HEALTH_PATH 200, READY_PATH 200 or 503, METRICS_PATH 200, and documents 200, 401
-    without the bearer token, or 503 while there is none. Any is 500 if making the answer failed.
+    without the bearer token, or 503 while there is none. Any is 500 if making the answer failed. In an
+    encrypted job, documents are 403 for requests that did not arrive through this pod's tunnel.
 
     Slow and silent clients are disconnected after 5 s, and earlier if there are too many connections.
     So are clients that send a head of more than 8 KiB.
@@ -58,12 +59,13 @@ class MemberServer:
         documents: Mapping[str, Document],
         metrics: Callable[[], bytes] = bytes,
         host: str = "",
+        encrypted: bool = False,
     ) -> None:
         """Binds `port` (0: any free one) of the address `host`, or of all interfaces.
 
         ``metrics`` renders Prometheus' text format at each request. Raises OSError if the port is taken.
         """
-        self._server = _Server(host, port, _Routes(token, ready, documents, metrics))
+        self._server = _Server(host, port, _Routes(token, ready, documents, metrics, encrypted))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
         )
@@ -86,11 +88,16 @@ class MemberServer:
 
 
 def discover(
-    base_url: str, token: str, timeout: float = 2.0, stopping: threading.Event | None = None
+    base_url: str,
+    token: str,
+    timeout: float = 2.0,
+    stopping: threading.Event | None = None,
+    tls_port: int | None = None,
 ) -> dict[str, Any]:
     """Fetches the learner's rendezvous document: ``{"url", "incarnation", "modelVersion"}``.
 
     The request runs in a separate thread, because a name lookup can take longer than any time-out.
+    In an encrypted job it goes to ``tls_port`` of the learner.
 
     Raises:
         PeerLost: The learner is not reachable or ready, or does not answer within `timeout` seconds.
@@ -103,7 +110,7 @@ def discover(
 
     def ask() -> None:
         try:
-            answers.append(_get(base_url, RENDEZVOUS_PATH, token, timeout))
+            answers.append(_get(base_url, RENDEZVOUS_PATH, token, timeout, tls_port))
         except (OSError, HTTPException, ValueError) as error:
             answers.append(error)
         latch.set()
@@ -118,10 +125,18 @@ def discover(
     return _document(base_url, *answer)
 
 
-def _get(base_url: str, path: str, token: str, timeout: float) -> tuple[int, bytes]:
+def _get(base_url: str, path: str, token: str, timeout: float, tls_port: int | None) -> tuple[int, bytes]:
     address = urlsplit(base_url)
-    connection = HTTPConnection(address.hostname or "", address.port or 80, timeout=timeout)
+    host, port = address.hostname or "", address.port or 80
+    connection = HTTPConnection(host, port, timeout=timeout)
     try:
+        if tls_port is not None:
+            from rltraining_api.tls import client_context
+
+            connection.sock = client_context(token).wrap_socket(
+                socket.create_connection((host, tls_port), timeout)
+            )
+            connection.sock.sendall(port.to_bytes(PORT_BYTES, "big"))
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         return response.status, response.read(_DOCUMENT_BYTES_MAX)
@@ -152,13 +167,16 @@ class _Routes:
         ready: Callable[[], bool],
         documents: Mapping[str, Document],
         metrics: Callable[[], bytes],
+        encrypted: bool,
     ) -> None:
+        self._encrypted = encrypted
         self._credentials = f"Bearer {token}".encode()
         self._ready = ready
         self._documents = dict(documents)
         self._metrics = metrics
 
-    def answer(self, path: str, credentials: str) -> tuple[int, Mapping[str, Any] | bytes]:
+    def answer(self, path: str, credentials: str, local: bool) -> tuple[int, Mapping[str, Any] | bytes]:
+        """``local``: whether the client is in this pod."""
         if path == HEALTH_PATH:
             return 200, {}
         if path == READY_PATH:
@@ -167,6 +185,8 @@ class _Routes:
             return 200, self._metrics()
         if path not in self._documents:
             return 404, {"error": "there is nothing at this path"}
+        if self._encrypted and not local:
+            return 403, {"error": "the job is encrypted: connect over TLS"}
         if not hmac.compare_digest(credentials.encode("utf-8", "replace"), self._credentials):
             return 401, {"error": "the bearer token is missing or wrong"}
         document = self._documents[path]()
@@ -254,7 +274,9 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             status, body = self.server.routes.answer(
-                self.path.partition("?")[0], self.headers.get("Authorization", "")
+                self.path.partition("?")[0],
+                self.headers.get("Authorization", ""),
+                local=self.client_address[0] == self.connection.getsockname()[0],
             )
         except Exception:
             _log.exception("GET %s failed", self.path)

@@ -227,4 +227,8 @@ class Directory:
                 self._first_peer = None
 
     def _discover(self, base: str) -> str:
-        return str(discover(base, self._context.token, stopping=self._closing)["url"])
+        return str(
+            discover(base, self._context.token, stopping=self._closing, tls_port=self._context.tls_port)[
+                "url"
+            ]
+        )

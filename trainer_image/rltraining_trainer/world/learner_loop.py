@@ -274,4 +274,5 @@ class LearnerLoop:
             updates=lambda: paths.common_updates(context.index),
             get_state=paths.get_common_state,
             set_state=set_state,
+            tls_port=context.tls_port,
         )

@@ -133,7 +133,10 @@ class MemberSession:
                 if self._alone:
                     self._endpoint.stop()
                     self._endpoint.start()
-                url = discover(self._url, self._context.token, stopping=stopping)["url"]
+                document = discover(
+                    self._url, self._context.token, stopping=stopping, tls_port=self._context.tls_port
+                )
+                url = document["url"]
                 if not (self._silent and self._peer is not None and self._peer.url == url):
                     # Each connection takes descriptors until the process ends.
                     self._peer = self._endpoint.dial(url)

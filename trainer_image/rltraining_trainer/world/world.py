@@ -107,9 +107,7 @@ class World(DataPaths):
             self._run = Run(context, self._live, self._endpoint, self._first, device)
         self._shared = SharedValues(self._endpoint.incarnation)
         self._services.add(SHARED, self._shared.answer)
-        documents = {}
-        if self.role != "sampler":
-            documents[RENDEZVOUS_PATH] = self._rendezvous
+        documents = {RENDEZVOUS_PATH: self._rendezvous} if self.role != "sampler" else {}
         if (run := self._run) is not None:
             documents[STATUS_PATH] = lambda: run.report().to_dict()
         self._http = MemberServer(
@@ -119,6 +117,7 @@ class World(DataPaths):
             documents=documents,
             metrics=scraped(context, self.role, self._numbers),
             host=context.http_host,
+            encrypted=context.tls_port is not None,
         )
 
     def members(self, role: Role) -> Members:

@@ -1,0 +1,135 @@
+"""The tunnels of two pods, at two addresses of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
+
+import pytest
+from rltraining_api.contract import PORT_BYTES
+from rltraining_api.tls import client_context
+from rltraining_trainer.tunnel.process import Tunnel
+
+pytestmark = pytest.mark.anyio
+CALLER, CALLED = "127.0.0.2", "127.0.0.3"
+SECONDS = 30.0
+
+
+class Pod:
+    """The side of torch in a pod, which connects through the tunnel."""
+
+    def __init__(self, path: Path, port: int) -> None:
+        self._path, self._port = str(path), port
+
+    async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Announces a connection, and makes it."""
+        connection = socket.socket()
+        connection.bind(("127.0.0.1", 0))
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as sender:
+            sender.sendto(f"{connection.getsockname()[1]} {host} {port}".encode(), self._path)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self._port))
+        return await asyncio.open_connection(sock=connection)
+
+
+@asynccontextmanager
+async def pods(tmp_path: Path, *, callers_token: str = "token") -> AsyncIterator[tuple[Pod, int, int]]:
+    """Yields the caller, the port for TLS, and that of a server in the called pod, which repeats what it receives."""
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(1 << 16):
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
+
+    tasks = len(asyncio.all_tasks())
+    async with AsyncExitStack() as stack:
+        with closing(socket.create_server((CALLER, 0))) as free:
+            tls_port = free.getsockname()[1]
+        server = await stack.enter_async_context(await asyncio.start_server(repeat, CALLED, 0))
+        ports = []
+        for host, token in ((CALLER, callers_token), (CALLED, "token")):
+            control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            stack.callback(control.close)
+            control.bind(str(tmp_path / host))
+            tunnel = Tunnel(tls_port, control, token)
+            ports.append(await stack.enter_async_context(tunnel.serving(host)))
+        yield Pod(tmp_path / CALLER, ports[0]), tls_port, server.sockets[0].getsockname()[1]
+    while len(asyncio.all_tasks()) > tasks:  # of connections that are being closed
+        await asyncio.sleep(0.01)
+
+
+async def ends(reader: asyncio.StreamReader) -> bool:
+    """Whether the connection ends without a byte."""
+    with suppress(OSError):
+        return not await asyncio.wait_for(reader.read(1), SECONDS)
+    return True
+
+
+async def test_bytes_pass_both_ways_in_their_order(tmp_path: Path) -> None:
+    sent = bytes(range(256)) * 8192  # more than all buffers hold
+    async with pods(tmp_path) as (caller, _, port):
+        reader, writer = await caller.connect(CALLED, port)
+        writer.write(sent)
+        assert await asyncio.wait_for(reader.readexactly(len(sent)), SECONDS) == sent
+        writer.close()
+
+
+async def test_connections_lead_where_each_was_announced_to(tmp_path: Path) -> None:
+    async with (
+        pods(tmp_path) as (caller, _, port),
+        await asyncio.start_server(lambda _, writer: writer.close(), CALLED, 0) as silent,
+    ):
+        repeating = await caller.connect(CALLED, port)
+        ending = await caller.connect(CALLED, silent.sockets[0].getsockname()[1])
+        repeating[1].write(b"x")
+        assert await asyncio.wait_for(repeating[0].readexactly(1), SECONDS) == b"x"
+        assert await ends(ending[0])
+        for _, writer in (repeating, ending):
+            writer.close()
+
+
+async def test_a_connection_ends_if_nothing_listens_at_its_target(tmp_path: Path) -> None:
+    async with pods(tmp_path) as (caller, _, port):
+        for host in (CALLED, "127.0.0.4"):
+            reader, writer = await caller.connect(host, port + 1)
+            assert await ends(reader)
+            writer.close()
+
+
+async def test_the_tunnel_of_another_job_is_refused(tmp_path: Path) -> None:
+    async with pods(tmp_path, callers_token="another") as (caller, _, port):
+        reader, writer = await caller.connect(CALLED, port)
+        writer.write(b"x")
+        assert await ends(reader)
+        writer.close()
+
+
+async def test_strangers_are_refused(tmp_path: Path) -> None:
+    anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
+    async with pods(tmp_path) as (_, tls_port, port):
+        for context in (None, anonymous):
+            reader, writer = await asyncio.open_connection(CALLED, tls_port, ssl=context)
+            writer.write(port.to_bytes(PORT_BYTES, "big") + b"GET / HTTP/1.0\r\n\r\n")
+            # A refusal of TLS itself is a short alert.
+            with suppress(OSError):
+                assert b"GET" not in await asyncio.wait_for(reader.read(), SECONDS)
+            writer.transport.abort()
+
+
+async def test_a_client_does_not_talk_to_a_stranger(tmp_path: Path) -> None:
+    async with pods(tmp_path) as (_, tls_port, _):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection(CALLED, tls_port, ssl=client_context("another"))
+
+
+def test_all_members_derive_one_certificate() -> None:
+    first, second = (client_context("token").get_ca_certs(binary_form=True) for _ in range(2))
+    assert first == second
+    assert first != client_context("another").get_ca_certs(binary_form=True)

@@ -1,0 +1,66 @@
+"""Keeps the tunnel's process running."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+MODULE = "rltraining_trainer.tunnel.process"
+PATH, PORT = "RLTRAINING_TUNNEL", "RLTRAINING_TUNNEL_PORT"
+"""Environment variables by which preload.c finds the process."""
+PAUSE_SECONDS = 0.3
+"""Between a failed start and the next one."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class TunnelFailed(Exception):
+    """The process could not be started."""
+
+
+class Tunnel:
+    """The tunnel of this pod, until the pod ends."""
+
+    def __init__(self, port: int, token: str) -> None:
+        """Starts the process, which listens on ``port``. Raises TunnelFailed."""
+        self._port, self._token = port, token
+        self._folder = tempfile.TemporaryDirectory(prefix="tunnel-")
+        self._process = self._start()
+        threading.Thread(target=self._watch, name="tunnel", daemon=True).start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        path = Path(self._folder.name, "control")
+        path.unlink(missing_ok=True)
+        process = subprocess.Popen(  # noqa: S603 - a module of this package
+            [sys.executable, "-P", "-m", MODULE, str(self._port), str(path), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin as pipe, process.stdout as answer:
+            pipe.write(self._token + "\n")
+            pipe.flush()
+            port = answer.readline().strip()
+        if not port:
+            raise TunnelFailed(f"the tunnel could not be started, exit code {process.wait()}; see the log")
+        os.environ |= {PATH: str(path), PORT: port}
+        return process
+
+    def _watch(self) -> None:
+        """Replaces the process when it ends. Its connections are lost then, as when their other side dies."""
+        while True:
+            code = self._process.wait()
+            _LOG.warning("the tunnel ended with exit code %d; starting it again", code)
+            try:
+                self._process = self._start()
+            except (OSError, TunnelFailed) as error:
+                _LOG.warning("%s", error)
+                time.sleep(PAUSE_SECONDS)
