@@ -119,9 +119,11 @@ def test_only_tls_passes_between_the_pods_and_the_operator_of_an_encrypted_job(t
         tunnel.kill()
         job.until_steps()
         job.until_steps()
-        status = job.status
+        job.patch({"stop": {"environmentSteps": 1}})
+        status = job.until_phase("Succeeded")
         assert status["failures"] == 0
         assert status["learner"]["restarts"] == 0
+        assert {pod["status"]["phase"] for pod in job.pods().values()} == {"Succeeded"}
 
 
 def _token(team: Team, job: Job) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rltraining_api.contract import PORT_BYTES
-from rltraining_api.tls import client_context
+from rltraining_api.tls import client_context, server_context
 from rltraining_trainer.tunnel.process import Tunnel
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +130,8 @@ async def test_a_client_does_not_talk_to_a_stranger(tmp_path: Path) -> None:
 
 
 def test_all_members_derive_one_certificate() -> None:
-    first, second = (client_context("token").get_ca_certs(binary_form=True) for _ in range(2))
+    first, second = (
+        make("token").get_ca_certs(binary_form=True) for make in (client_context, server_context)
+    )
     assert first == second
     assert first != client_context("another").get_ca_certs(binary_form=True)

@@ -1,13 +1,14 @@
-"""``python -m rltraining_trainer.tunnel.process PORT CONTROL PARENT``: the tunnel of a pod.
+"""``python -m rltraining_trainer.tunnel.process PORT OWN-PORT PARENT CONTROL``: the tunnel of a pod.
 
 Leads connections of this pod's torch to other pods, and connections of other pods and of the
 operator to a port of this pod, both over TLS with the job's certificate:
 
-    torch ── 127.0.0.1:RANDOM ── tunnel ══ TLS ══ ADDRESS:PORT ── tunnel ── ADDRESS:port ── torch
+    torch ── 127.0.0.1:OWN-PORT ── tunnel ══ TLS ══ ADDRESS:PORT ── tunnel ── ADDRESS:port ── torch
 
 Listens at the address in ENV_HTTP_HOST, or at all. Reads the job's token from standard input, and
-prints the random port. Each datagram at the path ``CONTROL`` says where one connection of torch
-should lead: see preload.c. Ends with the process with the id ``PARENT``.
+prints its own port, which is any free one if ``OWN-PORT`` is 0. Each datagram at the path
+``CONTROL`` says where one connection of torch should lead: see preload.c. Ends with the process
+with the id ``PARENT``.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ class Tunnel:
         """Where announced connections should lead, by their local port."""
 
     @asynccontextmanager
-    async def serving(self, host: str | None) -> AsyncIterator[int]:
-        """Listens at ``host``, or at all addresses. Yields the port for this pod's torch."""
+    async def serving(self, host: str | None, own_port: int = 0) -> AsyncIterator[int]:
+        """Listens at ``host``, or at all addresses. Yields the port for this pod's torch: ``own_port``, or any free one."""
         async with AsyncExitStack() as stack:
             inward = await asyncio.start_server(
                 self._inward, host, self._port, ssl=self._server, ssl_handshake_timeout=CONNECT_SECONDS
             )
             await stack.enter_async_context(inward)
-            outward = await asyncio.start_server(self._outward, "127.0.0.1", 0)
+            outward = await asyncio.start_server(self._outward, "127.0.0.1", own_port)
             await stack.enter_async_context(outward)
             port = int(outward.sockets[0].getsockname()[1])
             with suppress(OSError):  # without IPv6
@@ -90,8 +91,10 @@ class Tunnel:
         """Reads the datagrams that have arrived: that of a connection is sent before the connection."""
         with suppress(BlockingIOError):
             while True:
-                local, address, port = self._control.recv(DATAGRAM_BYTES_MAX).decode().split()
-                self._targets[int(local)] = address, int(port)
+                datagram = self._control.recv(DATAGRAM_BYTES_MAX)
+                with suppress(ValueError):  # from another program of the pod
+                    local, address, port = datagram.decode().split()
+                    self._targets[int(local)] = address, int(port)
 
 
 async def _join(
@@ -122,18 +125,18 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
     raise ConnectionResetError
 
 
-async def _serve(port: int, path: str, token: str) -> None:
+async def _serve(port: int, own_port: int, path: str, token: str) -> None:
     control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     control.bind(path)
-    async with Tunnel(port, control, token).serving(os.environ.get(ENV_HTTP_HOST)) as own_port:
-        print(own_port, flush=True)
+    async with Tunnel(port, control, token).serving(os.environ.get(ENV_HTTP_HOST), own_port) as chosen:
+        print(chosen, flush=True)
         await asyncio.Event().wait()
 
 
 def main() -> None:
-    port, path, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    port, own_port, parent = map(int, sys.argv[1:4])
     die_with(parent)
-    asyncio.run(_serve(port, path, sys.stdin.readline().strip()))
+    asyncio.run(_serve(port, own_port, sys.argv[4], sys.stdin.readline().strip()))
 
 
 if __name__ == "__main__":

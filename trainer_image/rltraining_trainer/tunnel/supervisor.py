@@ -31,14 +31,17 @@ class Tunnel:
         """Starts the process, which listens on ``port``. Raises TunnelFailed."""
         self._port, self._token = port, token
         self._folder = tempfile.TemporaryDirectory(prefix="tunnel-")
+        self._path, self._own_port = Path(self._folder.name, "control"), 0
         self._process = self._start()
+        # These do not change when the process is replaced: torch reads them in other threads.
+        os.environ |= {PATH: str(self._path), PORT: str(self._own_port)}
         threading.Thread(target=self._watch, name="tunnel", daemon=True).start()
 
     def _start(self) -> subprocess.Popen[str]:
-        path = Path(self._folder.name, "control")
-        path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        numbers = (self._port, self._own_port, os.getpid())
         process = subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-P", "-m", MODULE, str(self._port), str(path), str(os.getpid())],
+            [sys.executable, "-P", "-m", MODULE, *map(str, numbers), str(self._path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -51,7 +54,7 @@ class Tunnel:
             port = answer.readline().strip()
         if not port:
             raise TunnelFailed(f"the tunnel could not be started, exit code {process.wait()}; see the log")
-        os.environ |= {PATH: str(path), PORT: port}
+        self._own_port = int(port)
         return process
 
     def _watch(self) -> None:
