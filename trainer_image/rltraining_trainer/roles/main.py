@@ -45,12 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     keep_memory()
     report: LearnerReport | None = None
+    tunnel: Tunnel | None = None
     try:
         context = read_context()
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
         if context.tls_port is not None:
-            _start_tunnel(context.tls_port, context.token)
+            tunnel = _start_tunnel(context.tls_port, context.token)
         context = resolve_defaults(context)
         if role == "learner":
             _prepare_processors(context.job.spec.learner.threads)
@@ -72,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _LOG.exception("this is a bug, or something that a restart may fix")
         reason, text = "Error", f"{one_line(error)}\n{traceback.format_exc()}"
     write_termination_message(reason, text, report)
+    if tunnel is not None:
+        tunnel.close()
     end_soon(int(code))
     return int(code)
 
@@ -88,13 +91,13 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
     on_stop_signal(stop)
 
 
-def _start_tunnel(port: int, token: str) -> None:
+def _start_tunnel(port: int, token: str) -> Tunnel:
     if not is_preloaded():
         raise BadConfiguration(
             f"spec.encryption needs {LIBRARY}, which this process has not loaded: start rltraining-trainer, and if the file is "
             "missing, install gcc where the image is built and install the trainer again"
         )
-    Tunnel(port, token)
+    return Tunnel(port, token)
 
 
 def _prepare_processors(threads: int | None) -> None:

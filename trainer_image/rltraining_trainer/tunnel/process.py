@@ -7,8 +7,8 @@ operator to a port of this pod, both over TLS with the job's certificate:
 
 Listens at the address in ENV_HTTP_HOST, or at all. Reads the job's token from standard input, and
 prints its own port, which is any free one if ``OWN-PORT`` is 0. Each datagram at the path
-``CONTROL`` says where one connection of torch should lead: see preload.c. Ends with the process
-with the id ``PARENT``.
+``CONTROL`` says where one connection of torch should lead: see preload.c. On SIGTERM the process passes
+on what was sent, and ends. It also ends with the process with the id ``PARENT``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 from rltraining_api.contract import ENV_HTTP_HOST, PORT_BYTES
 from rltraining_api.tls import client_context, server_context
@@ -28,6 +30,8 @@ from rltraining_trainer.process import die_with
 
 CONNECT_SECONDS = 10.0
 """Time limit of a connection with its handshake."""
+FINISH_SECONDS = 1.0
+"""How long the end waits for open connections."""
 CHUNK_BYTES = 256 << 10
 """Most bytes that are read at once."""
 DATAGRAM_BYTES_MAX = 128
@@ -49,6 +53,12 @@ class Tunnel:
         self._client, self._server = client_context(token), server_context(token)
         self._targets: dict[int, tuple[str, int]] = {}
         """Where announced connections should lead, by their local port."""
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def finish(self) -> None:
+        """Waits until the open connections have ended, and what they sent has been passed on, for a bounded time."""
+        if self._open:
+            await asyncio.wait(self._open, timeout=FINISH_SECONDS)
 
     @asynccontextmanager
     async def serving(self, host: str | None, own_port: int = 0) -> AsyncIterator[int]:
@@ -73,7 +83,7 @@ class Tunnel:
             writer.transport.abort()  # not from torch
             return
         other = asyncio.open_connection(address, self._port, ssl=self._client)
-        await _join(reader, writer, other, port.to_bytes(PORT_BYTES, "big"))
+        await self._track(_join(reader, writer, other, port.to_bytes(PORT_BYTES, "big")))
 
     async def _inward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Leads a connection of another pod to a port of this one."""
@@ -85,7 +95,14 @@ class Tunnel:
             return
         address = writer.get_extra_info("sockname")[0]
         # From the same address: preload.c lets torch accept no other connection.
-        await _join(reader, writer, asyncio.open_connection(address, port, local_addr=(address, 0)))
+        other = asyncio.open_connection(address, port, local_addr=(address, 0))
+        await self._track(_join(reader, writer, other))
+
+    async def _track(self, joined: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(joined)
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        await task
 
     def _read_announcements(self) -> None:
         """Reads the datagrams that have arrived: that of a connection is sent before the connection."""
@@ -114,7 +131,10 @@ async def _join(
         _LOG.debug("a connection ended: %s", error)
     finally:
         for end in filter(None, (writer, other)):
-            end.close()  # sends what is left
+            end.close()
+        for end in filter(None, (writer, other)):
+            with suppress(OSError):
+                await end.wait_closed()  # what is left is sent
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -128,9 +148,12 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 async def _serve(port: int, own_port: int, path: str, token: str) -> None:
     control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     control.bind(path)
-    async with Tunnel(port, control, token).serving(os.environ.get(ENV_HTTP_HOST), own_port) as chosen:
+    tunnel, ended = Tunnel(port, control, token), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    async with tunnel.serving(os.environ.get(ENV_HTTP_HOST), own_port) as chosen:
         print(chosen, flush=True)
-        await asyncio.Event().wait()
+        await ended.wait()
+        await tunnel.finish()
 
 
 def main() -> None:

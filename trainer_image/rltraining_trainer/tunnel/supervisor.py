@@ -9,13 +9,14 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MODULE = "rltraining_trainer.tunnel.process"
 PATH, PORT = "RLTRAINING_TUNNEL", "RLTRAINING_TUNNEL_PORT"
 """Environment variables by which preload.c finds the process."""
-PAUSE_SECONDS = 0.3
-"""Between a failed start and the next one."""
+CLOSE_SECONDS, PAUSE_SECONDS = 3.0, 0.3
+"""How long the end waits for the process, and the pause between a failed start and the next one."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,12 +31,20 @@ class Tunnel:
     def __init__(self, port: int, token: str) -> None:
         """Starts the process, which listens on ``port``. Raises TunnelFailed."""
         self._port, self._token = port, token
+        self._closing = False
         self._folder = tempfile.TemporaryDirectory(prefix="tunnel-")
         self._path, self._own_port = Path(self._folder.name, "control"), 0
         self._process = self._start()
         # These do not change when the process is replaced: torch reads them in other threads.
         os.environ |= {PATH: str(self._path), PORT: str(self._own_port)}
         threading.Thread(target=self._watch, name="tunnel", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the process when what was sent has been passed on. Close torch's connections first."""
+        self._closing = True
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[str]:
         self._path.unlink(missing_ok=True)
@@ -61,6 +70,8 @@ class Tunnel:
         """Replaces the process when it ends. Its connections are lost then, as when their other side dies."""
         while True:
             code = self._process.wait()
+            if self._closing:
+                return
             _LOG.warning("the tunnel ended with exit code %d; starting it again", code)
             try:
                 self._process = self._start()
