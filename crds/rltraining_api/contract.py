@@ -71,6 +71,11 @@ METRICS_PATH = "/metrics"
 """Returns metrics for Prometheus. Served by every member, to every client that reaches the port."""
 
 
+def port_prefix(port: int) -> bytes:
+    """Returns the beginning of a connection to a port of an encrypted member."""
+    return port.to_bytes(PORT_BYTES, "big")
+
+
 class ExitCode(IntEnum):
     """The exit codes of a member. 64 to 78 are permanent: a restart cannot help, and the job fails with the message."""
 

@@ -130,7 +130,7 @@ def _replay_is(placement: str) -> str:
 
 class JobSpec(ApiModel):
     """Algorithm, environment, pods and stop rules of a run. `sampler`, `stop`, `checkpoint.everySeconds`, `checkpoint.keep` and
-    `runPolicy` (except its `managedBy` and `schedulingPolicy`) may change while the job runs. All others are immutable."""
+    `runPolicy` (except its `managedBy` and `schedulingPolicy`) may change while the job runs. Other fields are immutable."""
 
     preset: Preset | None = None
     """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or everything else (Classic). Default:

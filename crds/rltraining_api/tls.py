@@ -1,4 +1,4 @@
-"""TLS with the certificate of a job, by which its pods and the operator recognize each other.
+"""TLS with the certificate of a job, which authenticates its pods and the operator.
 
 All of them derive one key pair, and one certificate that is signed with it, from the job's token. Both sides of a
 connection accept this certificate alone, so a peer that proves the possession of its key has the token. The certificate
@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rltraining")])
-_FOR_EVER = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+_VALIDITY = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
-@lru_cache(maxsize=4096)  # 12 KiB and 1 ms each: the operator asks the same learners again and again
+@lru_cache(maxsize=4096)  # 12 KiB and 1 ms each: the operator connects to the same learners many times
 def client_context(token: str) -> ssl.SSLContext:
     """Returns the context of connections to members of the job with this token."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, token)
@@ -59,7 +59,7 @@ def _key_pair(token: str) -> tuple[bytes, bytes]:
     """Returns the certificate and its key as PEM, always the same ones for a token: a signature of Ed25519 has no
     random part."""
     key = Ed25519PrivateKey.from_private_bytes(hmac.digest(token.encode(), b"tls", hashlib.sha256))
-    begin, end = _FOR_EVER
+    begin, end = _VALIDITY
     certificate = (
         x509.CertificateBuilder(_NAME, _NAME, key.public_key(), 1, begin, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rltraining_api.contract import PORT_BYTES, TLS_PORT
+from rltraining_api.contract import TLS_PORT, port_prefix
 
 RESPONSE_BYTES_MAX = 64 << 10
 """Bytes of a response's body that are read."""
@@ -32,10 +32,14 @@ async def get(
     tls: ssl.SSLContext | None = None,
 ) -> Response | None:
     """Sends GET http://host:port/path, with ``tls`` through the tunnel of an encrypted job's pod. Returns None if
-    there is no answer in time. Reads at most RESPONSE_BYTES_MAX bytes of the body."""
+    there is no answer in time. Reads at most RESPONSE_BYTES_MAX bytes of the body.
+
+    Raises ssl.SSLCertVerificationError if the pod has another token."""
     try:
         async with asyncio.timeout(timeout_seconds):
             return await _get(host, port, path, headers or {}, tls)
+    except ssl.SSLCertVerificationError:
+        raise
     except (OSError, ValueError, IndexError):
         return None
 
@@ -46,7 +50,7 @@ async def _get(
     reader, writer = await asyncio.open_connection(host, TLS_PORT if tls else port, ssl=tls)
     try:
         if tls:
-            writer.write(port.to_bytes(PORT_BYTES, "big"))
+            writer.write(port_prefix(port))
         lines = [f"GET {path} HTTP/1.0", f"Host: {host}:{port}", *(f"{k}: {v}" for k, v in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await writer.drain()

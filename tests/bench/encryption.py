@@ -60,9 +60,9 @@ def _member(role: str, port: int, url: str) -> None:
         from rltraining_trainer.tunnel.preload import preload
 
         preload()
-        from rltraining_trainer.tunnel.supervisor import Tunnel
+        from rltraining_trainer.tunnel.supervisor import TunnelProcess
 
-        Tunnel(port, TOKEN)
+        TunnelProcess(port, TOKEN)
     import torch
     from rltraining_trainer.transport import Endpoint
 

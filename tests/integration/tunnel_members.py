@@ -16,11 +16,11 @@ TOKEN = "secret"
 def main() -> None:
     preload()
     from rltraining_trainer.transport import Endpoint, PeerLost
-    from rltraining_trainer.tunnel.supervisor import Tunnel
+    from rltraining_trainer.tunnel.supervisor import TunnelProcess
 
     role, port = sys.argv[1], int(sys.argv[2])
     if port:
-        Tunnel(port, TOKEN)
+        TunnelProcess(port, TOKEN)
     if role == "server":
         endpoint = Endpoint("server", TOKEN, {"double": lambda sender, payload: 2 * payload})  # type: ignore[operator]
         endpoint.start()

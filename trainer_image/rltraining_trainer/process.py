@@ -51,13 +51,14 @@ def print_stacks_on_signal() -> None:
     faulthandler.register(signal.Signals[STACKS_SIGNAL], STANDARD_ERROR, all_threads=True)
 
 
-def die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent dies, even if user code holds the GIL.
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Makes the kernel send this process a signal when its parent dies. SIGKILL ends it even if user code
+    holds the GIL.
 
     Only Linux supports this. Ends this process if the parent has died already.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from rltraining_api.contract import STATUS_PATH, LearnerReport
 
 from rltraining_operator import http
@@ -21,9 +23,12 @@ async def ask_learner(
         from rltraining_api.tls import client_context
 
         tls = client_context(token)
-    response = await http.get(
-        host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds, tls=tls
-    )
+    try:
+        response = await http.get(
+            host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds, tls=tls
+        )
+    except ssl.SSLCertVerificationError:
+        return TOKEN_REJECTED
     if response is not None and response.status == UNAUTHORIZED:
         return TOKEN_REJECTED
     if response is None or response.status != 200:

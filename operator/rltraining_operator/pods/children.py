@@ -156,9 +156,11 @@ def build_network_policy(parent: Parent, common: Manifest) -> Manifest:
     askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
     ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
     if askers:  # an empty `from` would admit all peers
-        ports = [HTTP_PORT, TLS_PORT] if settings.encryption == "TLS" else [HTTP_PORT]
-        open_ports = [{"port": port, "protocol": "TCP"} for port in ports]
-        ingress.append({"from": [dict(peer) for peer in askers], "ports": open_ports})
+        http = {"port": HTTP_PORT, "protocol": "TCP"}
+        ingress.append({"from": [dict(peer) for peer in askers], "ports": [http]})
+    if settings.operator_peer is not None and settings.encryption == "TLS":
+        tls = {"port": TLS_PORT, "protocol": "TCP"}
+        ingress.append({"from": [dict(settings.operator_peer)], "ports": [tls]})
     spec = {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress}
     return common | {"spec": spec}
 

@@ -201,7 +201,11 @@ def test_operator_pods_are_replaced_and_evicted_as_the_values_want(helm: Helm, d
 def test_the_networkpolicy_lets_through_what_the_operator_needs(everything: Rendered) -> None:
     spec = everything.one("NetworkPolicy")["spec"]
     ports = [{(port["port"], port["protocol"]) for port in rule["ports"]} for rule in spec["egress"]]
-    assert ports == [{(53, "UDP"), (53, "TCP")}, {(443, "TCP"), (6443, "TCP")}, {(8080, "TCP")}]
+    assert ports == [
+        {(53, "UDP"), (53, "TCP")},
+        {(443, "TCP"), (6443, "TCP")},
+        {(8080, "TCP"), (8443, "TCP")},
+    ]
     learners = spec["egress"][2]["to"][0]["podSelector"]["matchLabels"]
     assert learners == {
         "app.kubernetes.io/managed-by": "rltraining-operator",

@@ -138,9 +138,9 @@ def test_fields_of_a_newer_learner_are_left_out() -> None:
     assert parse_report(b'{"state":"Training","new":{"x":1}}') == LearnerReport(state="Training")
 
 
-@pytest.mark.parametrize(("token", "answer"), [("token", LearnerReport()), ("another", None)])
+@pytest.mark.parametrize(("token", "answer"), [("token", LearnerReport()), ("another", TOKEN_REJECTED)])
 async def test_the_report_of_an_encrypted_job_is_read_over_tls_from_a_holder_of_the_token(
-    token: str, answer: LearnerReport | None, monkeypatch: pytest.MonkeyPatch
+    token: str, answer: LearnerReport | BadReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with answering(b"{}", tls=server_context("token")) as port:
         monkeypatch.setattr(http, "TLS_PORT", port)

@@ -12,11 +12,12 @@ from rltraining_api.names import ANNOTATION_ENCRYPTION
 from rltraining_operator.settings import Settings
 
 OPERATOR = {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "rltraining-operator"}}}
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 
 
 def settled(installation: Encryption, **spec: Any) -> World:
     world = make_world(**spec)
-    world.settings = Settings(encryption=installation, operator_peer=OPERATOR)
+    world.settings = Settings(encryption=installation, operator_peer=OPERATOR, metrics_peer=PROMETHEUS)
     world.settle()
     return world
 
@@ -40,12 +41,13 @@ def test_a_job_or_else_the_installation_decides_whether_connections_are_encrypte
 ) -> None:
     world = settled(installation, **({"encryption": job} if job else {}))
     assert is_encrypted(world, LEARNER) == is_encrypted(world, SAMPLER_0) == encrypted
-    _, operator = world.others["NetworkPolicy", "demo"]["spec"]["ingress"]
-    ports = {port["port"] for port in operator["ports"]}
-    assert ports == ({contract.HTTP_PORT, contract.TLS_PORT} if encrypted else {contract.HTTP_PORT})
+    _, *rules = world.others["NetworkPolicy", "demo"]["spec"]["ingress"]
+    ports = [(rule["from"], [port["port"] for port in rule["ports"]]) for rule in rules]
+    http, tls = ([OPERATOR, PROMETHEUS], [contract.HTTP_PORT]), ([OPERATOR], [contract.TLS_PORT])
+    assert ports == ([http, tls] if encrypted else [http])
 
 
-def test_a_new_pod_can_talk_to_the_present_ones_after_a_change_of_the_installation() -> None:
+def test_a_new_pod_is_encrypted_like_the_present_ones_after_a_change_of_the_installation() -> None:
     world = settled("None").run()
     world.settle()
     world.settings = Settings(encryption="TLS")

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
-from rltraining_api.contract import PORT_BYTES
+from rltraining_api.contract import port_prefix
 from rltraining_api.tls import client_context, server_context
 from rltraining_trainer.tunnel.process import Tunnel
 
@@ -87,7 +87,8 @@ async def test_connections_lead_where_each_was_announced_to(tmp_path: Path) -> N
     ):
         repeating = await caller.connect(CALLED, port)
         ending = await caller.connect(CALLED, silent.sockets[0].getsockname()[1])
-        repeating[1].write(b"x")
+        for _, writer in (repeating, ending):
+            writer.write(b"x")
         assert await asyncio.wait_for(repeating[0].readexactly(1), SECONDS) == b"x"
         assert await ends(ending[0])
         for _, writer in (repeating, ending):
@@ -98,6 +99,7 @@ async def test_a_connection_ends_if_nothing_listens_at_its_target(tmp_path: Path
     async with pods(tmp_path) as (caller, _, port):
         for host in (CALLED, "127.0.0.4"):
             reader, writer = await caller.connect(host, port + 1)
+            writer.write(b"x")
             assert await ends(reader)
             writer.close()
 
@@ -110,20 +112,20 @@ async def test_the_tunnel_of_another_job_is_refused(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_strangers_are_refused(tmp_path: Path) -> None:
+async def test_clients_without_the_certificate_are_refused(tmp_path: Path) -> None:
     anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
     async with pods(tmp_path) as (_, tls_port, port):
         for context in (None, anonymous):
             reader, writer = await asyncio.open_connection(CALLED, tls_port, ssl=context)
-            writer.write(port.to_bytes(PORT_BYTES, "big") + b"GET / HTTP/1.0\r\n\r\n")
+            writer.write(port_prefix(port) + b"GET / HTTP/1.0\r\n\r\n")
             # A refusal of TLS itself is a short alert.
             with suppress(OSError):
                 assert b"GET" not in await asyncio.wait_for(reader.read(), SECONDS)
             writer.transport.abort()
 
 
-async def test_a_client_does_not_talk_to_a_stranger(tmp_path: Path) -> None:
+async def test_a_client_refuses_a_server_with_another_token(tmp_path: Path) -> None:
     async with pods(tmp_path) as (_, tls_port, _):
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.open_connection(CALLED, tls_port, ssl=client_context("another"))

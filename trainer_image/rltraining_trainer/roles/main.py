@@ -22,7 +22,7 @@ from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.roles.termination import write_termination_message
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 from rltraining_trainer.tunnel.preload import LIBRARY, is_preloaded
-from rltraining_trainer.tunnel.supervisor import Tunnel
+from rltraining_trainer.tunnel.supervisor import TunnelProcess
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that ended on request, as shells and kubelets report it."""
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     keep_memory()
     report: LearnerReport | None = None
-    tunnel: Tunnel | None = None
+    tunnel: TunnelProcess | None = None
     try:
         context = read_context()
         role = arguments[0]
@@ -91,13 +91,13 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
     on_stop_signal(stop)
 
 
-def _start_tunnel(port: int, token: str) -> Tunnel:
+def _start_tunnel(port: int, token: str) -> TunnelProcess:
     if not is_preloaded():
         raise BadConfiguration(
             f"spec.encryption needs {LIBRARY}, which this process has not loaded: start rltraining-trainer, and if the file is "
             "missing, install gcc where the image is built and install the trainer again"
         )
-    return Tunnel(port, token)
+    return TunnelProcess(port, token)
 
 
 def _prepare_processors(threads: int | None) -> None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, PORT_BYTES, READY_PATH, RENDEZVOUS_PATH
+from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RENDEZVOUS_PATH, port_prefix
 
 from rltraining_trainer.transport.errors import PeerLost, Refused
 from rltraining_trainer.transport.waiting import Latch
@@ -136,7 +136,7 @@ def _get(base_url: str, path: str, token: str, timeout: float, tls_port: int | N
             connection.sock = client_context(token).wrap_socket(
                 socket.create_connection((host, tls_port), timeout)
             )
-            connection.sock.sendall(port.to_bytes(PORT_BYTES, "big"))
+            connection.sock.sendall(port_prefix(port))
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         return response.status, response.read(_DOCUMENT_BYTES_MAX)

@@ -1,9 +1,9 @@
-/* Leads the connections of torch through this pod's tunnel (tunnel_process.py), which encrypts them.
+/* Leads the connections of torch through this pod's tunnel (process.py), which encrypts them.
  *
- * torch's RPC and gloo exchange their own addresses and connect to them directly, so a proxy at other addresses would be passed
- * by. This library, which must be preloaded, replaces two functions for calls from libtorch. `connect` tells the tunnel where the
- * connection should lead, and connects to the tunnel. `accept4` and `accept` return only connections from this pod, whose
- * tunnel has authenticated the other side. All other libraries connect as usual. */
+ * torch's RPC and gloo exchange their own addresses and connect to them directly, so they would not use a proxy at another
+ * address. This library, which must be preloaded, replaces three functions for calls from torch's libraries. `connect` sends the
+ * destination to the tunnel, and connects to the tunnel instead. `accept4` and `accept` return only connections from this pod,
+ * whose tunnel has authenticated the other side. All other libraries connect as usual. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,13 +23,17 @@ typedef union {
   struct sockaddr_in6 v6;
 } address;
 
-/* Whether the function that returns to `caller` is torch's, in a process with a tunnel. */
+/* Whether the function that returns to `caller` belongs to torch. Official wheels contain TensorPipe, libuv and gloo in libtorch. */
 static int is_torch(void *caller) {
+  static const char *const names[] = {"/libtorch", "/libtensorpipe", "/libuv", "/libgloo"};
   Dl_info library;
-  return getenv("RLTRAINING_TUNNEL") && dladdr(caller, &library) && library.dli_fname && strstr(library.dli_fname, "/libtorch");
+  if (!dladdr(caller, &library) || !library.dli_fname)
+    return 0;
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+    if (strstr(library.dli_fname, names[i]))
+      return 1;
+  return 0;
 }
-
-static int is_ip(const struct sockaddr *to) { return to->sa_family == AF_INET || to->sa_family == AF_INET6; }
 
 static void *next(const char *name) {
   void *found = dlsym(RTLD_NEXT, name);
@@ -38,18 +42,27 @@ static void *next(const char *name) {
   return found;
 }
 
-/* Sends "PORT ADDRESS PORT" to the tunnel: the local port of a connection that will arrive, and where it should lead. */
-static int announce(int port, const address *to) {
+static int is_tcp(int fd, const struct sockaddr *to, socklen_t size) {
+  int type = 0;
+  socklen_t type_size = sizeof type;
+  return size >= sizeof to->sa_family && (to->sa_family == AF_INET || to->sa_family == AF_INET6) &&
+         !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) && type == SOCK_STREAM;
+}
+
+static in_port_t *port_of(address *of) { return of->any.sa_family == AF_INET ? &of->v4.sin_port : &of->v6.sin6_port; }
+
+/* Sends "LOCAL-PORT ADDRESS PORT" to the tunnel at `path`: a connection that it will receive, and its destination. Never blocks. */
+static int announce(const char *path, int local_port, address *to) {
   char host[INET6_ADDRSTRLEN] = "", line[128];
-  int v4 = to->any.sa_family == AF_INET;
-  inet_ntop(to->any.sa_family, v4 ? (const void *)&to->v4.sin_addr : (const void *)&to->v6.sin6_addr, host, sizeof host);
-  int size = snprintf(line, sizeof line, "%d %s %d", port, host, ntohs(v4 ? to->v4.sin_port : to->v6.sin6_port));
+  const void *number = to->any.sa_family == AF_INET ? (const void *)&to->v4.sin_addr : (const void *)&to->v6.sin6_addr;
+  inet_ntop(to->any.sa_family, number, host, sizeof host);
+  int size = snprintf(line, sizeof line, "%d %s %d", local_port, host, ntohs(*port_of(to)));
   struct sockaddr_un tunnel = {.sun_family = AF_UNIX};
-  strncpy(tunnel.sun_path, getenv("RLTRAINING_TUNNEL"), sizeof tunnel.sun_path - 1);
+  strncpy(tunnel.sun_path, path, sizeof tunnel.sun_path - 1);
   int control = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (control < 0)
     return -1;
-  int sent = sendto(control, line, size, 0, (struct sockaddr *)&tunnel, sizeof tunnel);
+  int sent = sendto(control, line, size, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&tunnel, sizeof tunnel);
   close(control);
   return sent == size ? 0 : -1;
 }
@@ -58,13 +71,8 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
   static int (*original)(int, const struct sockaddr *, socklen_t);
   if (!original)
     *(void **)&original = next("connect");
-  int type = 0;
-  socklen_t type_size = sizeof type;
-  const char *port = getenv("RLTRAINING_TUNNEL_PORT");
-  if (!port || size < sizeof to->sa_family || !is_ip(to) || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) || type != SOCK_STREAM ||
-      !is_torch(__builtin_return_address(0)))
+  if (!is_tcp(fd, to, size) || !is_torch(__builtin_return_address(0)))
     return original(fd, to, size);
-  /* Choose the local port first, so that the tunnel knows the connection when it arrives. */
   address target, local, tunnel;
   memset(&target, 0, sizeof target);
   memset(&local, 0, sizeof local);
@@ -75,13 +83,15 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
   else
     local.v6.sin6_addr = in6addr_loopback;
   tunnel = local;
-  *(to->sa_family == AF_INET ? &tunnel.v4.sin_port : &tunnel.v6.sin6_port) = htons(atoi(port));
   socklen_t local_size = to->sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;
-  if (bind(fd, &local.any, local_size) || getsockname(fd, &local.any, &local_size) ||
-      announce(ntohs(to->sa_family == AF_INET ? local.v4.sin_port : local.v6.sin6_port), &target)) {
+  const char *port = getenv("RLTRAINING_TUNNEL_PORT"), *path = getenv("RLTRAINING_TUNNEL");
+  /* Choose the local port first, so that the tunnel has the destination when the connection arrives. */
+  if (!port || !path || bind(fd, &local.any, local_size) || getsockname(fd, &local.any, &local_size) ||
+      announce(path, ntohs(*port_of(&local)), &target)) {
     errno = ECONNREFUSED; /* the tunnel is being restarted: TensorPipe ends the process for most other errors */
     return -1;
   }
+  *port_of(&tunnel) = htons(atoi(port));
   return original(fd, &tunnel.any, local_size);
 }
 
@@ -100,11 +110,11 @@ static int is_local(int fd) {
   return 1; /* a Unix socket */
 }
 
-int accept4(int fd, struct sockaddr *from, socklen_t *size, int flags) {
+/* Accepts the next connection; with `guarded` closes the connections before it that are not local. */
+static int accept_next(int fd, struct sockaddr *from, socklen_t *size, int flags, int guarded) {
   static int (*original)(int, struct sockaddr *, socklen_t *, int);
   if (!original)
     *(void **)&original = next("accept4");
-  int guarded = is_torch(__builtin_return_address(0));
   for (;;) {
     socklen_t room = size ? *size : 0;
     int accepted = original(fd, from, size ? &room : NULL, flags);
@@ -117,19 +127,8 @@ int accept4(int fd, struct sockaddr *from, socklen_t *size, int flags) {
   }
 }
 
-int accept(int fd, struct sockaddr *from, socklen_t *size) {
-  static int (*original)(int, struct sockaddr *, socklen_t *);
-  if (!original)
-    *(void **)&original = next("accept");
-  int guarded = is_torch(__builtin_return_address(0));
-  for (;;) {
-    socklen_t room = size ? *size : 0;
-    int accepted = original(fd, from, size ? &room : NULL);
-    if (accepted < 0 || !guarded || is_local(accepted)) {
-      if (size)
-        *size = room;
-      return accepted;
-    }
-    close(accepted);
-  }
+int accept4(int fd, struct sockaddr *from, socklen_t *size, int flags) {
+  return accept_next(fd, from, size, flags, is_torch(__builtin_return_address(0)));
 }
+
+int accept(int fd, struct sockaddr *from, socklen_t *size) { return accept_next(fd, from, size, 0, is_torch(__builtin_return_address(0))); }

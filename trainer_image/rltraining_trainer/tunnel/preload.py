@@ -1,4 +1,4 @@
-"""Loads preload.c before torch, which leads torch's connections to the tunnel."""
+"""Preloads the library of preload.c, by which torch's connections lead to the tunnel."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import os
 import sys
 from pathlib import Path
 
-LIBRARY = Path(__file__).with_name("libpreload.so")
-VARIABLE = "LD_PRELOAD"
+LIBRARY = Path(__file__).resolve().with_name("libpreload.so")
+VARIABLE, DONE = "LD_PRELOAD", "RLTRAINING_PRELOADED"
 
 
 def preload() -> None:
-    """Starts this program again with the library in front of libc, unless that has happened, or the library
-    was not compiled."""
-    libraries = os.environ.get(VARIABLE, "").split()
-    if not LIBRARY.exists():
-        return
-    if str(LIBRARY) not in libraries:
-        os.environ[VARIABLE] = " ".join([str(LIBRARY), *libraries])
+    """Starts this program again with the library in front of libc, once. Does nothing if the library was not
+    compiled."""
+    before = os.environ.get(VARIABLE, "")
+    if os.environ.pop(DONE, None) is not None:
+        # Programs that this process starts do not need the library.
+        os.environ[VARIABLE] = before.removeprefix(str(LIBRARY)).lstrip()
+    elif LIBRARY.exists():
+        os.environ |= {VARIABLE: f"{LIBRARY} {before}".rstrip(), DONE: "1"}
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program
-    # Programs that this process starts do not need it.
-    libraries.remove(str(LIBRARY))
-    os.environ[VARIABLE] = " ".join(libraries)
 
 
 def is_preloaded() -> bool:

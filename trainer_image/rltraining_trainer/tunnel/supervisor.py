@@ -25,7 +25,7 @@ class TunnelFailed(Exception):
     """The process could not be started."""
 
 
-class Tunnel:
+class TunnelProcess:
     """The tunnel of this pod, until the pod ends."""
 
     def __init__(self, port: int, token: str) -> None:
@@ -62,7 +62,9 @@ class Tunnel:
             pipe.flush()
             port = answer.readline().strip()
         if not port:
-            raise TunnelFailed(f"the tunnel could not be started, exit code {process.wait()}; see the log")
+            raise TunnelFailed(
+                f"the tunnel on port {self._port} could not be started, exit code {process.wait()}; see the log"
+            )
         self._own_port = int(port)
         return process
 
@@ -73,8 +75,10 @@ class Tunnel:
             if self._closing:
                 return
             _LOG.warning("the tunnel ended with exit code %d; starting it again", code)
-            try:
-                self._process = self._start()
-            except (OSError, TunnelFailed) as error:
-                _LOG.warning("%s", error)
-                time.sleep(PAUSE_SECONDS)
+            while not self._closing:
+                try:
+                    self._process = self._start()
+                    break
+                except (OSError, TunnelFailed) as error:
+                    _LOG.warning("%s", error)
+                    time.sleep(PAUSE_SECONDS)
