@@ -45,7 +45,7 @@ def _context(protocol: int, token: str) -> ssl.SSLContext:
     context.check_hostname = False  # all members have the same certificate
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=certificate.decode())
-    # Python reads a key from a file only: use one that exists in memory.
+    # Python reads keys only from files. This file is in memory.
     file = os.memfd_create("certificate")
     try:
         os.write(file, key + certificate)

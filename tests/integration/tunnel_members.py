@@ -1,5 +1,5 @@
-"""python tunnel_members.py server PORT | client PORT URL: processes with a tunnel each, one that answers calls and one that
-calls. With the port 0 the client has none.
+"""python tunnel_members.py server PORT | client PORT URL: two processes, each with a tunnel: the server answers
+calls of the client. With the port 0 the client has none.
 """
 
 from __future__ import annotations

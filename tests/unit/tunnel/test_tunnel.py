@@ -38,7 +38,7 @@ class Pod:
 
 @asynccontextmanager
 async def pods(tmp_path: Path, *, callers_token: str = "token") -> AsyncIterator[tuple[Pod, int, int]]:
-    """Yields the caller, the port for TLS, and that of a server in the called pod, which repeats what it receives."""
+    """Yields the caller, the port for TLS, and the port of a server in the called pod, which sends back its input."""
 
     async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

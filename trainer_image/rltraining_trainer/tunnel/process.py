@@ -8,7 +8,7 @@ operator to a port of this pod, both over TLS with the job's certificate:
 Listens at the address in ENV_HTTP_HOST, or at all addresses. Reads the job's token from standard
 input, and prints its own port, which is any free one if ``OWN-PORT`` is 0. Each datagram at the path
 ``CONTROL`` contains the destination of one connection of torch: see preload.c. On SIGTERM, or after
-the end of the process with the id ``PARENT``, the tunnel sends what it has received, and ends.
+the end of the process with the id ``PARENT``, the tunnel forwards the received bytes, and ends.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class TunnelProcess:
         threading.Thread(target=self._watch, name="tunnel", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the process when what was sent has been passed on. Close torch's connections first."""
+        """Ends the process after it has forwarded the received bytes. Close torch's connections first."""
         self._closing = True
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
