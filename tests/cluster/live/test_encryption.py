@@ -123,7 +123,9 @@ def test_only_tls_passes_between_the_pods_and_the_operator_of_an_encrypted_job(t
         status = job.until_phase("Succeeded")
         assert status["failures"] == 0
         assert status["learner"]["restarts"] == 0
-        assert {pod["status"]["phase"] for pod in job.pods().values()} == {"Succeeded"}
+        # The samplers may be deleted before they end by themselves.
+        phases = {name: pod["status"]["phase"] for name, pod in job.pods().items() if "learner" in name}
+        assert set(phases.values()) == {"Succeeded"}, phases
 
 
 def _token(team: Team, job: Job) -> str:
