@@ -10,12 +10,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+enum { ANNOUNCE_MILLISECONDS = 200 };
 
 typedef union {
   struct sockaddr any;
@@ -25,14 +28,10 @@ typedef union {
 
 /* Whether the function that returns to `caller` belongs to torch. Official wheels contain TensorPipe, libuv and gloo in libtorch. */
 static int is_torch(void *caller) {
-  static const char *const names[] = {"/libtorch", "/libtensorpipe", "/libuv", "/libgloo"};
+  static const char prefix[] = "/libtorch";
   Dl_info library;
-  if (!dladdr(caller, &library) || !library.dli_fname)
-    return 0;
-  for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-    if (strstr(library.dli_fname, names[i]))
-      return 1;
-  return 0;
+  const char *name = dladdr(caller, &library) && library.dli_fname ? strrchr(library.dli_fname, '/') : NULL;
+  return name && !strncmp(name, prefix, sizeof prefix - 1);
 }
 
 static void *next(const char *name) {
@@ -40,6 +39,15 @@ static void *next(const char *name) {
   if (!found)
     abort();
   return found;
+}
+
+typedef int (*connect_function)(int, const struct sockaddr *, socklen_t);
+
+static connect_function original_connect(void) {
+  static connect_function original;
+  if (!original)
+    *(void **)&original = next("connect");
+  return original;
 }
 
 static int is_tcp(int fd, const struct sockaddr *to, socklen_t size) {
@@ -51,7 +59,8 @@ static int is_tcp(int fd, const struct sockaddr *to, socklen_t size) {
 
 static in_port_t *port_of(address *of) { return of->any.sa_family == AF_INET ? &of->v4.sin_port : &of->v6.sin6_port; }
 
-/* Sends "LOCAL-PORT ADDRESS PORT" to the tunnel at `path`: a connection that it will receive, and its destination. Never blocks. */
+/* Sends "LOCAL-PORT ADDRESS PORT" to the tunnel at `path`: a connection that it will receive, and its destination. While
+ * the tunnel is busy, the queue of such messages is full: it has 10 by default. Waits for at most ANNOUNCE_MILLISECONDS. */
 static int announce(const char *path, int local_port, address *to) {
   char host[INET6_ADDRSTRLEN] = "", line[128];
   const void *number = to->any.sa_family == AF_INET ? (const void *)&to->v4.sin_addr : (const void *)&to->v6.sin6_addr;
@@ -62,15 +71,18 @@ static int announce(const char *path, int local_port, address *to) {
   int control = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (control < 0)
     return -1;
-  int sent = sendto(control, line, size, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&tunnel, sizeof tunnel);
+  int sent = -1;
+  if (!original_connect()(control, (struct sockaddr *)&tunnel, sizeof tunnel)) {
+    struct pollfd room = {.fd = control, .events = POLLOUT};
+    poll(&room, 1, ANNOUNCE_MILLISECONDS);
+    sent = send(control, line, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
   close(control);
   return sent == size ? 0 : -1;
 }
 
 int connect(int fd, const struct sockaddr *to, socklen_t size) {
-  static int (*original)(int, const struct sockaddr *, socklen_t);
-  if (!original)
-    *(void **)&original = next("connect");
+  connect_function original = original_connect();
   if (!is_tcp(fd, to, size) || !is_torch(__builtin_return_address(0)))
     return original(fd, to, size);
   address target, local, tunnel;

@@ -140,9 +140,9 @@ async def _join(
         async with asyncio.timeout(CONNECT_SECONDS):
             other_reader, other = await connecting
         ends.append(other)
+        other.write(prefix)  # before anything that fails if the first connection has ended
         for end in ends:
             _keep_alive(end.get_extra_info("socket"))
-        other.write(prefix)
         await asyncio.gather(_copy(reader, other), _copy(other_reader, writer))
     except OSError as error:  # also time-outs and errors of TLS
         _LOG.debug("a connection ended: %s", error)
@@ -162,7 +162,10 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
     raise ConnectionResetError
 
 
-def _keep_alive(connection: socket.socket) -> None:
+def _keep_alive(connection: socket.socket | None) -> None:
+    """Sets the options of a connection. None: the connection has ended."""
+    if connection is None:
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
