@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -20,8 +21,7 @@ class Server:
     """A process at 127.0.0.1, which processes with a tunnel at 127.0.0.2 can call."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = 10_000 + secrets.randbelow(20_000)  # which the kernel assigns to no other socket
         self.process = start("server", self.port, host="127.0.0.1", stdin=subprocess.PIPE)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

@@ -75,7 +75,8 @@ def listening(process: int, address: str) -> set[int]:
 def interface(pod: str) -> str:
     """The node's end of a pod's network interface."""
     (process, *_) = processes_of(pod)
-    return socket.if_indextoname(int(Path(f"/proc/{process.pid}/root/sys/class/net/eth0/iflink").read_text()))
+    container = Path("/proc", str(process.pid), "root")
+    return socket.if_indextoname(int((container / "sys/class/net/eth0/iflink").read_text()))
 
 
 @contextmanager

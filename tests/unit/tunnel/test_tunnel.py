@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -49,8 +50,7 @@ async def pods(tmp_path: Path, *, callers_token: str = "token") -> AsyncIterator
 
     tasks = len(asyncio.all_tasks())
     async with AsyncExitStack() as stack:
-        with closing(socket.create_server((CALLER, 0))) as free:
-            tls_port = free.getsockname()[1]
+        tls_port = 10_000 + secrets.randbelow(20_000)  # which the kernel assigns to no other socket
         server = await stack.enter_async_context(await asyncio.start_server(repeat, CALLED, 0))
         ports = []
         for host, token in ((CALLER, callers_token), (CALLED, "token")):
@@ -102,6 +102,30 @@ async def test_a_connection_ends_if_nothing_listens_at_its_target(tmp_path: Path
             writer.write(b"x")
             assert await ends(reader)
             writer.close()
+
+
+async def test_a_client_that_ends_after_its_first_bytes_is_no_silent_connection_for_torch(
+    tmp_path: Path,
+) -> None:
+    received: list[bytes] = []
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1 << 16))
+        writer.close()
+
+    async with (
+        pods(tmp_path) as (_, tls_port, _),
+        await asyncio.start_server(receive, CALLED, 0) as server,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        for _ in range(10):
+            _, writer = await asyncio.open_connection(CALLED, tls_port, ssl=client_context("token"))
+            writer.write(port_prefix(port) + b"hello")
+            writer.close()
+        async with asyncio.timeout(SECONDS):
+            while len(received) < 10:
+                await asyncio.sleep(0.01)
+    assert received == [b"hello"] * 10
 
 
 async def test_the_tunnel_of_another_job_is_refused(tmp_path: Path) -> None:

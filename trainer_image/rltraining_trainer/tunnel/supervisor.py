@@ -47,6 +47,7 @@ class TunnelProcess:
             self._process.wait(CLOSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[str]:
+        """Starts the process, which listens on the same port as the one before."""
         self._path.unlink(missing_ok=True)
         numbers = (self._port, self._own_port, os.getpid())
         process = subprocess.Popen(  # noqa: S603 - a module of this package
@@ -57,6 +58,7 @@ class TunnelProcess:
         )
         assert process.stdin is not None
         assert process.stdout is not None
+        # Send the token, and wait until the process listens.
         with process.stdin as pipe, process.stdout as answer:
             pipe.write(self._token + "\n")
             pipe.flush()
