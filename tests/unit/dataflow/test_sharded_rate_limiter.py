@@ -192,11 +192,42 @@ def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_i
         learned += learn(world)
         assert abs(learned * BATCH - added) <= 32 + 3 * BATCH, "what is asked for ahead is drawn, too"
     assert learned > 50
+    restart(world)
+    assert sum(write(world, name, 3) for name in "ab") > 0, "its checkpoint knows what it does not owe"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_no_draws_are_due_for_what_fills_the_memory_again(restarted: bool) -> None:
+    """The only shard is replaced. If ``restarted``, so is the learner, then and during the refill."""
+    world = paced(1.0)  # bound: 32
+    world.start("a")
+    run(world, "a", 20, wish=20, updates=1)
+    while learn(world):  # all that is due
+        pass
+    for _ in range(2):
+        if restarted:
+            restart(world)
+        if world.shards["a"].counts.inserted >= MINIMUM:
+            world.start("a")
+        world.announce("a")
+        for _ in range(MINIMUM // 10):
+            assert not learn(world)
+            assert write(world, "a", 5) == 5
+    drawn = due = 0
+    for _ in range(100):
+        due += write(world, "a", 1)
+        while learn(world):
+            drawn += BATCH
+    assert due >= 90
+    assert abs(drawn - due) < MINIMUM / 2
+
+
+def restart(world: World) -> None:
+    """Replaces the learner, which continues from a checkpoint of this moment."""
     again = world.learner()
     again.set_state(world.replay.get_state())
     world.replay.close()
     world.replay = again
-    assert sum(write(world, name, 3) for name in "ab") > 0, "its checkpoint knows what it does not owe"
 
 
 def test_several_learners_draw_one_batch_together() -> None:

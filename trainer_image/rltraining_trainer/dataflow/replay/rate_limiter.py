@@ -63,6 +63,9 @@ class ShardedRateLimiter:
     Sampling starts when the present shards have `minimum` insertions. It starts over in the same
     way after less than one batch of items was left. Until then insertions are not limited. Lost
     shards and restarted learners therefore cannot make both sides block.
+
+    No samples are due for the insertions that fill the memory, neither the first time nor later.
+    Otherwise the learner would sample `minimum` items again and again while samplers wait.
     """
 
     def __init__(self, shards: ShardMap, settings: Replay, batch_size: int) -> None:
@@ -76,13 +79,21 @@ class ShardedRateLimiter:
         self._sampled = 0
         # Insertions that an earlier learner has sampled for.
         self._prior_insertions = 0
+        # Insertions that have filled the memory again, and the number of insertions when the refill in progress began.
+        self._refilled = 0
+        self._refilled_from: int | None = None
 
     def is_filled(self) -> bool:
         """Returns whether there are enough items to learn from."""
         if self._present_insertions() >= self._minimum:
+            if self._refilled_from is not None:
+                self._refilled += self._inserted() - self._refilled_from
+                self._refilled_from = None
             self._filled = True
         elif self._shards.holdings().size < self._batch_size:
             self._filled = False
+            if self._refilled_from is None and self._sampled and self._shards.present:
+                self._refilled_from = self._inserted()
         return self._filled
 
     def may_sample(self, most: int) -> int:
@@ -142,13 +153,22 @@ class ShardedRateLimiter:
         return granted
 
     def get_state(self) -> dict[str, Any]:
-        return {"sampled": self._sampled, "others": self._prior_insertions}
+        return {
+            "sampled": self._sampled,
+            "others": self._prior_insertions,
+            "refilled": self._refilled,
+            "refilled_from": self._refilled_from,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._sampled, self._prior_insertions = state["sampled"], state["others"]
+        self._refilled = state.get("refilled", 0)  # a checkpoint of an earlier version has none
+        self._refilled_from = state.get("refilled_from")
 
     def _inserted(self) -> int:
-        return self._shards.holdings().inserted - max(0, self._prior_insertions - self._minimum)
+        """Returns the number of insertions for which samples are due, plus `minimum`."""
+        prior = max(0, self._prior_insertions - self._minimum)
+        return self._shards.holdings().inserted - prior - self._refilled
 
     def _present_insertions(self) -> int:
         return sum(shard.counts.inserted for shard in self._shards.present)
