@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rltraining_api.contract import port_prefix
 from rltraining_api.tls import client_context, server_context
+from rltraining_trainer.tunnel.admission import HANDSHAKES_MAX
 from rltraining_trainer.tunnel.process import Tunnel
 
 pytestmark = pytest.mark.anyio
@@ -147,6 +148,19 @@ async def test_clients_without_the_certificate_are_refused(tmp_path: Path) -> No
             with suppress(OSError):
                 assert b"GET" not in await asyncio.wait_for(reader.read(), SECONDS)
             writer.transport.abort()
+
+
+async def test_silent_clients_are_limited_in_number_and_keep_no_others_out(tmp_path: Path) -> None:
+    async with pods(tmp_path) as (caller, tls_port, port):
+        silent = [await asyncio.open_connection(CALLED, tls_port) for _ in range(HANDSHAKES_MAX + 20)]
+        for reader, _ in silent[:20]:
+            assert await ends(reader)
+        repeating = await caller.connect(CALLED, port)
+        repeating[1].write(b"x")
+        assert await asyncio.wait_for(repeating[0].readexactly(1), SECONDS) == b"x"
+        assert not silent[-1][0].at_eof()
+        for _, writer in (*silent, repeating):
+            writer.close()
 
 
 async def test_a_client_refuses_a_server_with_another_token(tmp_path: Path) -> None:

@@ -29,16 +29,22 @@ from rltraining_api.contract import ENV_HTTP_HOST, PORT_BYTES, port_prefix
 from rltraining_api.tls import client_context, server_context
 
 from rltraining_trainer.process import die_with
+from rltraining_trainer.tunnel.admission import Admission, listen
 
 CONNECT_SECONDS = 10.0
-"""Time limit of a connection with its handshake and its first bytes."""
+"""Time limit of connecting, and of the first bytes of a client with the token."""
 FINISH_SECONDS = 1.0
 """How long the end waits for open connections."""
 CHUNK_BYTES = 256 << 10
 """Limit of one read."""
 DATAGRAM_BYTES_MAX = 128
-KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
-"""Seconds and number of probes after which the connection to a lost node ends."""
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 60,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 6,
+    socket.TCP_USER_TIMEOUT: 120_000,
+}
+"""Options by which the connection to a lost node ends after 120 s, with or without bytes that it has not acknowledged."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,10 +69,8 @@ class Tunnel:
     async def serving(self, host: str | None, own_port: int = 0) -> AsyncIterator[int]:
         """Listens at ``host``, or at all addresses. Yields the port for this pod's torch: ``own_port``, or any free one."""
         async with AsyncExitStack() as stack:
-            others = await asyncio.start_server(
-                self._lead_in, host, self._port, ssl=self._server, ssl_handshake_timeout=CONNECT_SECONDS
-            )
-            await stack.enter_async_context(others)
+            admission = Admission(listen(host, self._port), self._server, self._lead_in)
+            stack.push_async_callback(admission.close)
             torch = await asyncio.start_server(self._lead_out, "127.0.0.1", own_port)
             await stack.enter_async_context(torch)
             port = int(torch.sockets[0].getsockname()[1])

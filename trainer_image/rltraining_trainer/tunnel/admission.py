@@ -1,0 +1,106 @@
+"""Admits clients that have the job's token, and bounds what all others can occupy."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+HANDSHAKES_MAX = 256
+"""Connections in the handshake. Each takes 0.3 MB of memory for buffers."""
+HANDSHAKE_SECONDS = 10.0
+BACKLOG = 1024
+"""Connections that the kernel queues until they are accepted."""
+_PAUSE_SECONDS = 0.1
+
+_LOG = logging.getLogger(__name__)
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def listen(host: str | None, port: int) -> list[socket.socket]:
+    """Returns sockets that listen at ``host``, or at all addresses: one for IPv4, and one for IPv6 if there is any.
+
+    Raises OSError if the port is taken.
+    """
+    listeners = [socket.create_server((host or "", port), backlog=BACKLOG)]
+    if host is None:
+        try:
+            listeners.append(socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # without IPv6
+                raise
+    for listener in listeners:
+        listener.setblocking(False)
+    return listeners
+
+
+class Admission:
+    """Accepts connections of ``listeners`` over TLS, and calls ``serve`` with each client that has proved to be admitted by
+    ``context``.
+
+    If there are too many handshakes, the oldest one is ended: it is that of an idle client, since the others take milliseconds.
+    """
+
+    def __init__(self, listeners: list[socket.socket], context: ssl.SSLContext, serve: Serve) -> None:
+        self._listeners, self._context, self._serve = listeners, context, serve
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order of arrival
+        self._served: set[asyncio.Task[None]] = set()
+        self._accepting = [asyncio.create_task(self._accept(each)) for each in listeners]
+
+    async def close(self) -> None:
+        """Closes the listeners, and ends the handshakes in progress."""
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accepts one connection at a time, so that handshakes continue before others can displace them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # the client is gone, or no descriptor is left at the moment
+                _LOG.debug("a connection cannot be accepted: %s", error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            task = asyncio.create_task(self._welcome(connection))
+            self._handshakes[task] = None
+            task.add_done_callback(self._forget)
+            if len(self._handshakes) > HANDSHAKES_MAX:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
+            await asyncio.sleep(0)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        # Shake hands.
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        except OSError as error:  # also errors of TLS
+            _LOG.debug("a client was not admitted: %s", error)
+            return
+
+        # The client has the token: it is not counted any more.
+        task = asyncio.current_task()
+        assert task is not None
+        self._handshakes.pop(task, None)
+        self._served.add(task)
+        await self._serve(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+        self._served.discard(task)
+        with suppress(asyncio.CancelledError):
+            task.result()
