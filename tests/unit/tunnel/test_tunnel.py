@@ -13,12 +13,19 @@ from pathlib import Path
 import pytest
 from rltraining_api.contract import port_prefix
 from rltraining_api.tls import client_context, server_context
-from rltraining_trainer.tunnel.admission import HANDSHAKES_MAX
+from rltraining_trainer.tunnel import admission
 from rltraining_trainer.tunnel.process import Tunnel
 
 pytestmark = pytest.mark.anyio
 CALLER, CALLED = "127.0.0.2", "127.0.0.3"
 SECONDS = 30.0
+HANDSHAKES = 32
+
+
+@pytest.fixture
+def _few_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "HANDSHAKES_MAX", HANDSHAKES)
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.5)
 
 
 class Pod:
@@ -150,9 +157,10 @@ async def test_clients_without_the_certificate_are_refused(tmp_path: Path) -> No
             writer.transport.abort()
 
 
+@pytest.mark.usefixtures("_few_handshakes")
 async def test_silent_clients_are_limited_in_number_and_keep_no_others_out(tmp_path: Path) -> None:
     async with pods(tmp_path) as (caller, tls_port, port):
-        silent = [await asyncio.open_connection(CALLED, tls_port) for _ in range(HANDSHAKES_MAX + 20)]
+        silent = [await asyncio.open_connection(CALLED, tls_port) for _ in range(HANDSHAKES + 20)]
         for reader, _ in silent[:20]:
             assert await ends(reader)
         repeating = await caller.connect(CALLED, port)
@@ -160,6 +168,20 @@ async def test_silent_clients_are_limited_in_number_and_keep_no_others_out(tmp_p
         assert await asyncio.wait_for(repeating[0].readexactly(1), SECONDS) == b"x"
         assert not silent[-1][0].at_eof()
         for _, writer in (*silent, repeating):
+            writer.close()
+
+
+@pytest.mark.usefixtures("_few_handshakes")
+async def test_a_burst_of_members_is_admitted(tmp_path: Path) -> None:
+    context = client_context("token")
+    async with pods(tmp_path) as (_, tls_port, port):
+        members = await asyncio.gather(
+            *(asyncio.open_connection(CALLED, tls_port, ssl=context) for _ in range(4 * HANDSHAKES))
+        )
+        for _, writer in members:
+            writer.write(port_prefix(port) + b"x")
+        for reader, writer in members:
+            assert await asyncio.wait_for(reader.read(1), SECONDS) == b"x"
             writer.close()
 
 

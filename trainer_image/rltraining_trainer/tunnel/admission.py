@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 HANDSHAKES_MAX = 256
-"""Connections in the handshake. Each takes 0.3 MB of memory for buffers."""
+"""Connections in the handshake. Each takes 0.3 to 0.5 MB of memory for buffers."""
 HANDSHAKE_SECONDS = 10.0
+PATIENCE_SECONDS = 2.0
+"""How long a handshake may take if other connections wait for it."""
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.01
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,12 +45,13 @@ class Admission:
     """Accepts connections of ``listeners`` over TLS, and calls ``serve`` with each client that has proved to be admitted by
     ``context``.
 
-    If there are too many handshakes, the oldest one is ended: it is that of an idle client, since the others take milliseconds.
+    If there are too many handshakes, the next connection waits until one has been completed, or the oldest one has taken too
+    long and is ended.
     """
 
     def __init__(self, listeners: list[socket.socket], context: ssl.SSLContext, serve: Serve) -> None:
         self._listeners, self._context, self._serve = listeners, context, serve
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order of arrival
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # with their start, the oldest first
         self._served: set[asyncio.Task[None]] = set()
         self._accepting = [asyncio.create_task(self._accept(each)) for each in listeners]
 
@@ -62,7 +65,6 @@ class Admission:
             listener.close()
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accepts one connection at a time, so that handshakes continue before others can displace them."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -72,13 +74,15 @@ class Admission:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             task = asyncio.create_task(self._welcome(connection))
-            self._handshakes[task] = None
+            self._handshakes[task] = loop.time()
             task.add_done_callback(self._forget)
-            if len(self._handshakes) > HANDSHAKES_MAX:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
-            await asyncio.sleep(0)
+            while len(self._handshakes) >= HANDSHAKES_MAX:
+                oldest, since = next(iter(self._handshakes.items()))
+                if loop.time() - since > PATIENCE_SECONDS:
+                    del self._handshakes[oldest]
+                    oldest.cancel()
+                else:
+                    await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _welcome(self, connection: socket.socket) -> None:
         # Shake hands.
