@@ -10,7 +10,7 @@ from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
 from rltraining_api.evaluation import EvaluationStatus
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.status import Progress, Status
+from rltraining_api.status import Status
 from rltraining_api.stores import is_below, store_of
 
 from rltraining_operator.failures.endings import report_of_first_learner
@@ -80,7 +80,7 @@ def take_report(
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
     if lives and news:
         update["report_time"] = now
-    advanced = "progress" in update and _counts(report.progress) != _counts(status.progress)
+    advanced = "progress" in update and _steps(report) != status.progress.environment_steps
     if advanced and status.start_time is not None:  # a suspended job makes no progress
         update["progress_time"] = now
     return Taken(status.model_copy(update=update), lifted)
@@ -156,8 +156,3 @@ def _warning(warning: Warning) -> str:
 
 def _steps(report: LearnerReport) -> int:
     return report.progress.environment_steps
-
-
-def _counts(progress: Progress) -> tuple[int, int]:
-    """Returns the counts that training increases. After a restart a learner may make updates without new steps."""
-    return progress.environment_steps, progress.updates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from replay_world import World
@@ -192,40 +193,101 @@ def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_i
         learned += learn(world)
         assert abs(learned * BATCH - added) <= 32 + 3 * BATCH, "what is asked for ahead is drawn, too"
     assert learned > 50
-    restart(world)
+    restart(world, world.replay.get_state())
     assert sum(write(world, name, 3) for name in "ab") > 0, "its checkpoint knows what it does not owe"
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_no_draws_are_due_for_what_fills_the_memory_again(restarted: bool) -> None:
-    """The only shard is replaced. If ``restarted``, so is the learner, then and during the refill."""
+@pytest.mark.parametrize(
+    ("learner", "first"),
+    [
+        ("stays", 0),
+        ("is restored", 0),
+        ("is restored", 20),
+        ("is restored from long ago", 0),
+        ("is restored from long ago", 20),
+    ],
+)
+def test_no_draws_are_due_for_what_fills_the_memory_again(learner: str, first: int) -> None:
+    """The only shard is replaced, and has ``first`` transitions when it is seen first. The learner may be replaced too,
+    at the beginning of the refill and in the middle of it."""
     world = paced(1.0)  # bound: 32
     world.start("a")
     run(world, "a", 20, wish=20, updates=1)
-    while learn(world):  # all that is due
-        pass
-    for _ in range(2):
-        if restarted:
-            restart(world)
-        if world.shards["a"].counts.inserted >= MINIMUM:
-            world.start("a")
-        world.announce("a")
-        for _ in range(MINIMUM // 10):
+    drain(world)
+    checkpoint = world.replay.get_state()
+    for name in ("a", None):
+        if name:
+            world.start(name, [1.0] * first)
+        if learner != "stays":
+            restart(world, checkpoint)
+            world.announce("a")
+        while world.shards["a"].counts.inserted < (MINIMUM // 2 if name else MINIMUM):
             assert not learn(world)
             assert write(world, "a", 5) == 5
-    drawn = due = 0
+        if learner == "is restored":
+            checkpoint = world.replay.get_state()
+
+    assert abs(drawn_beyond_added(world)) < MINIMUM / 2
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_no_draws_are_due_for_fills_that_were_interrupted_before_the_first_draw(times: int) -> None:
+    world = paced(1.0)  # bound: 32
+    for _ in range(times):
+        world.start("a")
+        for _ in range(18):
+            assert write(world, "a", 5) == 5
+            assert not learn(world)
+    world.start("a")
+    while not world.replay.ready():
+        write(world, "a", 5)
+
+    assert abs(drawn_beyond_added(world)) < MINIMUM / 2
+
+
+def test_draws_are_due_for_all_later_insertions_when_an_empty_shard_is_seen_first() -> None:
+    """The learner is restored from a checkpoint before them, and sees the shards one after the other."""
+    world = paced(1.0)  # bound: 32
+    for name in "ab":
+        world.start(name)
+    run(world, "ab", 20, wish=20, updates=1)
+    drain(world)
+    checkpoint = world.replay.get_state()
+    before = world.shards["a"].counts.inserted
+    run(world, "ab", 60, wish=10, updates=2)
+    added = world.shards["a"].counts.inserted - before
+    assert added > 3 * MINIMUM
+    world.start("b")
+    restart(world, checkpoint)
+    world.announce("b")
+    assert not world.replay.ready()
+    world.announce("a")
+
+    assert added - MINIMUM - 32 <= drain(world) <= added + 2 * BATCH
+
+
+def drain(world: World) -> int:
+    """Draws all that may be drawn. Returns its number."""
+    drawn = 0
+    while learn(world):
+        drawn += BATCH
+    return drawn
+
+
+def drawn_beyond_added(world: World) -> int:
+    """Adds some transitions one at a time, and draws as much as possible meanwhile. Returns the difference."""
+    drawn = added = 0
     for _ in range(100):
-        due += write(world, "a", 1)
-        while learn(world):
-            drawn += BATCH
-    assert due >= 90
-    assert abs(drawn - due) < MINIMUM / 2
+        added += write(world, "a", 1)
+        drawn += drain(world)
+    assert added >= 90
+    return drawn - added
 
 
-def restart(world: World) -> None:
-    """Replaces the learner, which continues from a checkpoint of this moment."""
+def restart(world: World, checkpoint: dict[str, Any]) -> None:
+    """Replaces the learner, which continues from a checkpoint."""
     again = world.learner()
-    again.set_state(world.replay.get_state())
+    again.set_state(checkpoint)
     world.replay.close()
     world.replay = again
 

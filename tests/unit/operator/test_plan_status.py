@@ -9,7 +9,6 @@ from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_wor
 from rltraining_api.status import Condition
 from rltraining_operator.cluster import Event
 from rltraining_operator.plan import plan_invalid
-from rltraining_operator.settings import STALL_SECONDS
 
 
 @pytest.fixture
@@ -34,14 +33,6 @@ def test_progress_and_curve_are_written_at_most_every_five_seconds(world: World)
     world.after(1).settle()
     assert (world.status.progress.environment_steps, curve_steps(world)) == (20, [10, 20])
     assert world.status.progress_time == world.now
-
-
-def test_updates_alone_are_progress(world: World) -> None:
-    world.after(6).say(report(10)).settle()
-    for updates in range(5):
-        progress = {"environmentSteps": 10, "updates": 1 + updates}
-        world.after(STALL_SECONDS - 1).say(report(progress=progress)).settle()
-    assert world.condition("Progressing") == ("True", "Training")
 
 
 def test_a_learner_that_restarts_sets_progress_and_curve_back_when_it_has_restored(world: World) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 HANDSHAKES_MAX = 256
-"""Connections in the handshake. Each takes 0.3 to 0.5 MB of memory for buffers."""
+"""Connections in the handshake. Each takes up to 0.6 MB of memory for buffers."""
 HANDSHAKE_SECONDS = 10.0
 PATIENCE_SECONDS = 2.0
 """How long a handshake may take if other connections wait for it."""
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
 _PAUSE_SECONDS = 0.01
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +30,8 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
 
     Raises OSError if the port is taken.
     """
-    listeners = [socket.create_server((host or "", port), backlog=BACKLOG)]
+    family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+    listeners = [socket.create_server((host or "", port), family=family, backlog=BACKLOG)]
     if host is None:
         try:
             listeners.append(socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG))
@@ -69,9 +71,10 @@ class Admission:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError as error:  # the client is gone, or no descriptor is left at the moment
-                _LOG.debug("a connection cannot be accepted: %s", error)
-                await asyncio.sleep(_PAUSE_SECONDS)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    _LOG.warning("no connection can be accepted: %s", error)
+                    await asyncio.sleep(1.0)
                 continue
             task = asyncio.create_task(self._welcome(connection))
             self._handshakes[task] = loop.time()

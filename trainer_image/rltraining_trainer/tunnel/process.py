@@ -38,13 +38,8 @@ FINISH_SECONDS = 1.0
 CHUNK_BYTES = 256 << 10
 """Limit of one read."""
 DATAGRAM_BYTES_MAX = 128
-KEEPALIVE = {
-    socket.TCP_KEEPIDLE: 60,
-    socket.TCP_KEEPINTVL: 10,
-    socket.TCP_KEEPCNT: 6,
-    socket.TCP_USER_TIMEOUT: 120_000,
-}
-"""Options by which the connection to a lost node ends after 120 s, with or without bytes that it has not acknowledged."""
+KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
+"""Seconds and number of probes after which the connection to a lost node ends."""
 
 _LOG = logging.getLogger(__name__)
 

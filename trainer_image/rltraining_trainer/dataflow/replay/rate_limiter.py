@@ -85,16 +85,26 @@ class ShardedRateLimiter:
 
     def is_filled(self) -> bool:
         """Returns whether there are enough items to learn from."""
-        if self._present_insertions() >= self._minimum:
-            if self._refilled_from is not None:
-                self._refilled += self._inserted() - self._refilled_from
-                self._refilled_from = None
-            self._filled = True
-        elif self._shards.holdings().size < self._batch_size:
+        present = self._present_insertions()
+        if present >= self._minimum:
+            if not self._filled:
+                self._refilled += self._count_refill(present)
+            self._filled, self._refilled_from = True, None
+            return True
+        if self._shards.holdings().size < self._batch_size:
             self._filled = False
-            if self._refilled_from is None and self._sampled and self._shards.present:
-                self._refilled_from = self._inserted()
+        if not self._filled and self._refilled_from is None and self._shards.present:
+            self._refilled_from = self._inserted()
         return self._filled
+
+    def _count_refill(self, present: int) -> int:
+        """Returns how many insertions no samples are due for, now that the memory is filled, besides the first `minimum`."""
+        if not self._sampled:
+            return max(0, self._inserted() - present)  # into shards that were lost before the first sample
+        if self._refilled_from is None:
+            return 0
+        # A learner that has restarted may see the shards one after the other: most insertions are older then.
+        return min(self._minimum, self._inserted() - self._refilled_from)
 
     def may_sample(self, most: int) -> int:
         """Returns how many batches, up to `most`, all learners together may sample now."""
@@ -133,8 +143,8 @@ class ShardedRateLimiter:
         if shard is None or not shard.present:
             return 0
         # Determine how many insertions all shards together may have.
-        inserted = self._inserted()
-        if not self.is_filled():
+        filled, inserted = self.is_filled(), self._inserted()
+        if not filled:
             allowed = max(allowed, inserted + self._minimum - self._present_insertions())
         # Determine whether this shard is idle.
         shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
