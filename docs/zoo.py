@@ -45,6 +45,7 @@ PUBLISHED = {
     "zoo/minigrid-doorkey-ppo": "",
     "memory-cartpole-impala": "",
     "zoo/halfcheetah-ppo": "5,819 (1 M)",
+    "zoo/halfcheetah-sac": "9,535 (1 M)",
     "zoo/hopper-ppo": "2,410 (1 M)",
     "zoo/walker2d-ppo": "3,479 (1 M)",
 }
