@@ -70,9 +70,9 @@ _PPO: dict[Preset, Values] = {
             environment__normalize=_NORMALIZE,
         ),
         **_values(
-            "CleanRL ppo_continuous_action.py: 2048 steps of 2 samplers x 4 environments",
-            rolloutLength=256,
-            environment__numEnvs=4,
+            "CleanRL ppo_continuous_action.py: 2048 steps of one environment, here 1024 in each of 2 samplers",
+            rolloutLength=1024,
+            environment__numEnvs=1,
         ),
     },
     "Classic": {

@@ -131,7 +131,7 @@ def test_the_note_on_the_batch_of_ppo_is_not_shown_for_normalisation(file: Path)
     found = table(succeeded("explain", file, "--preset", "MuJoCo", "--set", "algorithm=ppo"))
     source = "preset MuJoCo: CleanRL ppo_continuous_action.py"
     assert found["environment.normalize.rewards"] == ("true", source)
-    assert found["algorithm.ppo.rolloutLength"][1].startswith(f"{source}: 2048 steps of 2 samplers")
+    assert found["algorithm.ppo.rolloutLength"][1].startswith(f"{source}: 2048 steps of one environment")
 
 
 @pytest.mark.parametrize(
