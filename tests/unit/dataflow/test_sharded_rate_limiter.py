@@ -215,13 +215,12 @@ def test_no_draws_are_due_for_what_fills_the_memory_again(learner: str, first: i
     run(world, "a", 20, wish=20, updates=1)
     drain(world)
     checkpoint = world.replay.get_state()
-    for name in ("a", None):
-        if name:
-            world.start(name, [1.0] * first)
+    world.start("a", [1.0] * first)
+    for inserted in (MINIMUM // 2, MINIMUM):
         if learner != "stays":
             restart(world, checkpoint)
             world.announce("a")
-        while world.shards["a"].counts.inserted < (MINIMUM // 2 if name else MINIMUM):
+        while world.shards["a"].counts.inserted < inserted:
             assert not learn(world)
             assert write(world, "a", 5) == 5
         if learner == "is restored":

@@ -71,14 +71,18 @@ class Admission:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    _LOG.warning("no connection can be accepted: %s", error)
-                    await asyncio.sleep(1.0)
+            except OSError as error:  # the client is gone, or no descriptor is left at the moment
+                exhausted = error.errno in _EXHAUSTED
+                _LOG.log(
+                    logging.WARNING if exhausted else logging.DEBUG, "no connection is accepted: %s", error
+                )
+                await asyncio.sleep(1.0 if exhausted else _PAUSE_SECONDS)
                 continue
+            # Begin the handshake.
             task = asyncio.create_task(self._welcome(connection))
             self._handshakes[task] = loop.time()
             task.add_done_callback(self._forget)
+            # Wait until there is room for another one.
             while len(self._handshakes) >= HANDSHAKES_MAX:
                 oldest, since = next(iter(self._handshakes.items()))
                 if loop.time() - since > PATIENCE_SECONDS:
