@@ -149,7 +149,7 @@ _A2C: dict[Preset, Values] = {
         **_values(
             "measured",
             discount=0.99,
-            rolloutLength=16,
+            rolloutLength=5,
             learningRate=1e-3,
             learningRateSchedule="Linear",
             optimizer=_ADAM,
@@ -157,7 +157,7 @@ _A2C: dict[Preset, Values] = {
             entropyCost=0.01,
             baselineCost=0.25,
             lossReduction="Mean",
-            advantageNormalization=True,
+            advantageNormalization=False,
             rewardClip=None,
             network=_TANH_64,
             environment__numEnvs=8,
@@ -197,7 +197,6 @@ _IMPALA_VECTORS = _values(
     gradientClip=0.5,
     baselineCost=0.25,
     lossReduction="Mean",
-    advantageNormalization=True,
     rewardClip=None,
     network=_TANH_64,
     environment__normalize=_NORMALIZE,
@@ -210,6 +209,7 @@ _IMPALA: dict[Preset, Values] = {
         **_values(
             "IMPALA paper, table G.1",
             unrollLength=20,
+            updatesPerBatch=1,
             learningRate=6e-4,
             learningRateSchedule="Linear",
             optimizer={"rmsprop": {"epsilon": 0.01}},
@@ -228,11 +228,21 @@ _IMPALA: dict[Preset, Values] = {
     },
     "MuJoCo": {
         **_IMPALA_VECTORS,
-        **_values("measured", unrollLength=32, learningRate=3e-4, entropyCost=0.0),
+        **_values("IMPALA paper", updatesPerBatch=1),
+        **_values(
+            "measured", unrollLength=32, learningRate=3e-4, entropyCost=0.0, advantageNormalization=True
+        ),
     },
     "Classic": {
         **_IMPALA_VECTORS,
-        **_values("measured", unrollLength=16, learningRate=1e-3, entropyCost=0.01),
+        **_values(
+            "measured",
+            unrollLength=16,
+            updatesPerBatch=4,
+            learningRate=1e-3,
+            entropyCost=0.01,
+            advantageNormalization=False,
+        ),
     },
 }
 

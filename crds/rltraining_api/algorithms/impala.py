@@ -39,7 +39,7 @@ class Impala(ApiModel):
     it. Older unrolls are dropped and counted. The learner lets samplers collect as many unrolls at a
     time as keep it busy, and at most batchUnrolls x maxPolicyLag / 2. Other samplers wait, and then
     receive the newest parameters. null: no limit (not in the paper)."""
-    updates_per_batch: Count = 1
+    updates_per_batch: ByTask[Count] = 1
     """Optimizer steps on each batch (paper: 1)."""
     learning_rate: ByTask[LearningRate] = 6e-4
     """Step size of the optimizer (paper: .0006 for Atari)."""
