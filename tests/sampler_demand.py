@@ -51,7 +51,9 @@ def demanding(module: str) -> dict[str, Any]:
     """Returns fields of a spec that uses MODULE under the name `module`."""
     return {
         # Without a limit there are no credits, which samplers would also wait for.
-        "algorithm": {"impala": {"unrollLength": 2, "queueCapacity": 2, "maxPolicyLag": None}},
+        "algorithm": {
+            "impala": {"unrollLength": 2, "updatesPerBatch": 1, "queueCapacity": 2, "maxPolicyLag": None}
+        },
         "environment": {"id": f"{module}:Sleepy-v0", "numEnvs": 1},
         "network": {"entryPoint": f"{module}:make_torso"},
         "sampler": {"replicas": 2, "autoscale": {"max": 6}},

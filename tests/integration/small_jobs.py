@@ -8,7 +8,9 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import parse_job
 
 SMALL: dict[str, Any] = {
-    "algorithm": {"impala": {"unrollLength": 16, "queueCapacity": 1, "lossReduction": "Mean"}},
+    "algorithm": {
+        "impala": {"unrollLength": 16, "updatesPerBatch": 1, "queueCapacity": 1, "lossReduction": "Mean"}
+    },
     "environment": {"id": "PacedCartPole-v1", "numEnvs": 8},
     "network": {"mlp": {"hiddenSizes": [16]}},
     "stop": {"environmentSteps": 10**12},
