@@ -219,6 +219,7 @@ _IMPALA: dict[Preset, Values] = {
             lossReduction="Sum",
             advantageNormalization=False,
             rewardClip=1.0,
+            clipRange=None,
             network=_IMPALA_CNN,
             environment__normalize=None,
             environment__numEnvs=32,
@@ -228,9 +229,14 @@ _IMPALA: dict[Preset, Values] = {
     },
     "MuJoCo": {
         **_IMPALA_VECTORS,
-        **_values("IMPALA paper", updatesPerBatch=1),
+        **_values("IMPALA paper, table G.1", learningRate=6e-4),
         **_values(
-            "measured", unrollLength=32, learningRate=3e-4, entropyCost=0.0, advantageNormalization=True
+            "measured",
+            unrollLength=32,
+            updatesPerBatch=16,
+            clipRange=0.2,
+            entropyCost=0.0,
+            advantageNormalization=True,
         ),
     },
     "Classic": {
@@ -239,6 +245,7 @@ _IMPALA: dict[Preset, Values] = {
             "measured",
             unrollLength=16,
             updatesPerBatch=4,
+            clipRange=None,
             learningRate=1e-3,
             entropyCost=0.01,
             advantageNormalization=False,

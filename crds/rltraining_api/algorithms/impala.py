@@ -54,6 +54,9 @@ class Impala(ApiModel):
     """Weight of the entropy bonus (paper: .01 for Atari)."""
     baseline_cost: ByTask[NotNegative] = 0.25
     """Weight of the value loss (v − V)², a squared error without a factor of ½ (paper: .5 of ½(v − V)²)."""
+    clip_range: ByTask[Positive | None] = None
+    """ε of PPO's clipped objective, which then replaces the policy gradient, with the policy that acted as the old one;
+    pgRhoClip has no effect. null: the policy gradient. Makes many updates of a batch safer (paper: no)."""
     rho_clip: Positive = 1.0
     """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2)."""
     c_clip: Positive = 1.0

@@ -76,7 +76,7 @@ def loss_of(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, Tensor], T
     network, batch = in_double(copy.deepcopy(learner.network), batch)
     policies, values = network.unroll(batch["observation"], batch["state"], batch["first"])
     log_prob, entropy = learner.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
-    known, clips = values.detach(), ("rho_clip", "pg_rho_clip", "c_clip", "lambda_")
+    known, clips = values.detach(), ("rho_clip", "c_clip", "lambda_")
     targets, advantages = vtrace(
         log_prob.detach() - batch["log_prob"],
         settings.discount * ~batch["ended"],
@@ -84,13 +84,17 @@ def loss_of(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, Tensor], T
         known[:-1],
         known[-1],
         valid=valid,
+        pg_rho_clip=settings.pg_rho_clip if settings.clip_range is None else None,
         **{name: getattr(settings, name) for name in clips},
     )
     if settings.advantage_normalization:
         advantages = standardized(advantages, valid)
+    objective = log_prob * advantages
+    if settings.clip_range is not None:
+        objective = clipped(log_prob - batch["log_prob"], advantages, settings.clip_range)
     weight = 1 / valid.sum().item() if settings.loss_reduction == "Mean" else 1.0
     terms = {
-        "policy_loss": -weight * (log_prob * advantages)[valid].sum(),
+        "policy_loss": -weight * objective[valid].sum(),
         "baseline_loss": weight * ((targets - values[:-1]) ** 2)[valid].sum(),
         "entropy": weight * entropy[valid].sum(),
     }
@@ -99,10 +103,20 @@ def loss_of(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, Tensor], T
     return terms, flat_gradient(network, terms["loss"])
 
 
+def clipped(log_ratio: Tensor, advantages: Tensor, limit: float) -> Tensor:
+    """Returns PPO's objective, case by case: A, multiplied by a ratio that counts at most up to its bound."""
+    ratio = log_ratio.exp()
+    beyond = torch.where(advantages > 0, ratio > 1 + limit, ratio < 1 - limit)
+    bound = torch.where(advantages > 0, 1 + limit, 1 - limit)
+    return advantages * torch.where(beyond, bound, ratio)
+
+
 SETTINGS = {
     "published": Impala(**FROZEN),
     "mean, normalised": Impala(loss_reduction="Mean", advantage_normalization=True, **FROZEN),
     "clips": Impala(rho_clip=2.0, c_clip=0.5, pg_rho_clip=1.5, lambda_=0.7, discount=0.8, **FROZEN),
+    "clipped objective": Impala(clip_range=0.2, pg_rho_clip=1.5, **FROZEN),
+    "clipped objective, normalised": Impala(clip_range=0.1, advantage_normalization=True, **FROZEN),
     "costs": Impala(entropy_cost=0.3, baseline_cost=2.0, **FROZEN),
 }
 every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())

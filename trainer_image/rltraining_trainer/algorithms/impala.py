@@ -14,6 +14,7 @@ import torch
 from rltraining_api.algorithms import Impala
 from torch import Tensor
 
+from rltraining_trainer.algorithms.clipped import clipped_objective
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
@@ -164,20 +165,24 @@ class ImpalaLearner:
         self.environment_steps = state["environment_steps"]
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
-        """Returns −log π · A + baseline_cost · (v − V)² − entropy_cost · H(π), summed over valid steps."""
+        """Returns −log π · A + baseline_cost · (v − V)² − entropy_cost · H(π), summed over valid steps.
+
+        With ``clip_range`` the clipped objective replaces log π · A, and A is not multiplied by ρ.
+        """
         # Compute v-trace targets and advantages from the current policy and values.
         settings = self.settings
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
+        log_ratio = log_prob - batch["log_prob"]
         baseline = values.detach()
         targets, advantages = vtrace(
-            log_prob.detach() - batch["log_prob"],
+            log_ratio.detach(),
             settings.discount * ~batch["ended"],
             batch["reward"],
             baseline[:-1],
             baseline[-1],
             rho_clip=settings.rho_clip,
-            pg_rho_clip=settings.pg_rho_clip,
+            pg_rho_clip=settings.pg_rho_clip if settings.clip_range is None else None,
             c_clip=settings.c_clip,
             lambda_=settings.lambda_,
             valid=batch["valid"],
@@ -187,7 +192,12 @@ class ImpalaLearner:
         weight = batch["valid"].float()
         if settings.advantage_normalization:
             advantages = normalize(advantages, moments(advantages, batch["valid"]))
-        policy_loss = -(log_prob * advantages * weight).sum()
+        if settings.clip_range is None:
+            objective = log_prob * advantages
+        else:
+            ratio = log_ratio.masked_fill(~batch["valid"], 0.0).exp()
+            objective = clipped_objective(ratio, advantages, settings.clip_range)
+        policy_loss = -(objective * weight).sum()
         baseline_loss = ((targets - values[:-1]).square() * weight).sum()
         mean_entropy = (entropy * weight).sum()
         loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * mean_entropy

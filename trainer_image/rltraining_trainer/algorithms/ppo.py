@@ -11,6 +11,7 @@ from rltraining_api.fields import Schedule
 from rltraining_api.job import JobSpec
 from torch import Tensor
 
+from rltraining_trainer.algorithms.clipped import clipped_objective
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.minibatches import Minibatch, Minibatches
 from rltraining_trainer.algorithms.optimizers import clip_by_norm
@@ -138,9 +139,7 @@ class ProximalPolicyOptimization:
         log_prob, entropy = self._distribution.log_prob_and_entropy(part.policies, part.action)
         log_ratio = log_prob - part.log_prob
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - self._clip_range, 1.0 + self._clip_range)
-        advantages = self._advantages(part)
-        policy_loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
+        policy_loss = -clipped_objective(ratio, self._advantages(part), self._clip_range).mean()
         squares = self._squares(part).mean()
         mean_entropy = entropy.mean()
         loss = policy_loss.add(squares, alpha=settings.baseline_cost)

@@ -24,7 +24,7 @@ def vtrace(
     bootstrap_value: Tensor,
     *,
     rho_clip: float = 1.0,
-    pg_rho_clip: float = 1.0,
+    pg_rho_clip: float | None = 1.0,
     c_clip: float = 1.0,
     lambda_: float = 1.0,
     valid: Tensor | None = None,
@@ -40,6 +40,7 @@ def vtrace(
         rewards: ``[T, B]`` r_t.
         values: ``[T, B]`` V(x_t).
         bootstrap_value: ``[B]`` V(x_T).
+        pg_rho_clip: None: the advantages are not multiplied by ρ_s.
         valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their target is their own
             value, so what comes after them does not reach what was before. All True if not given.
 
@@ -65,7 +66,9 @@ def vtrace(
     stacked = torch.stack(corrections)
     targets = values + stacked[:-1]
     next_targets = next_values + stacked[1:]
-    advantages = ratios.clamp(max=pg_rho_clip) * (rewards + discounts * next_targets - values)
+    advantages = rewards + discounts * next_targets - values
+    if pg_rho_clip is not None:
+        advantages = ratios.clamp(max=pg_rho_clip) * advantages
     return VTrace(targets, advantages)
 
 
