@@ -48,6 +48,7 @@ ROWS = [
     Row("Pendulum-v1", "ppo", 100_000, -200),
     Row("Pendulum-v1", "ppo", 100_000, -200, "learningRateSchedule: Constant"),
     Row("Pendulum-v1", "ddpgApex", 40_000, -200),
+    Row("Pendulum-v1", "impala", 500_000, -200),
     Row("MountainCarContinuous-v0", "ppo", 100_000, 90),
     Row(
         *("MountainCarContinuous-v0", "ppo", 100_000, 90),
@@ -57,6 +58,10 @@ ROWS = [
     Row("HalfCheetah-v5", "ppo", 1_000_000, 1_800),
     Row("Hopper-v5", "ppo", 1_000_000, 2_000),
     Row("HalfCheetah-v5", "ddpgApex", 1_000_000, 5_000),
+    Row("LunarLanderContinuous-v3", "impala", 1_000_000, 200),
+    Row("HalfCheetah-v5", "impala", 1_000_000, 1_800),
+    Row("Hopper-v5", "impala", 1_000_000, 2_000),
+    Row("Walker2d-v5", "impala", 1_000_000, 2_000),
 ]
 
 MANIFEST = """\
