@@ -73,7 +73,7 @@ def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
 
     # Formulas are displayed without a script.
     impala = page("impala")
-    assert impala.count("<math") == 3
+    assert impala.count("<math") == 4
     assert "$$" not in impala
 
     # Links to files of the repository lead to their text.
