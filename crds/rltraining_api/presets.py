@@ -18,6 +18,8 @@ from rltraining_api.preset_values import PRESET_VALUES
 
 _OF_THE_SPEC = ("network", "environment")
 """Paths that begin with these are relative to the spec, all others to the algorithm's settings."""
+_SHORTEST_ROLLOUT = 16
+"""The smallest `rolloutLength` that replaces a preset's."""
 
 
 class Resolved(NamedTuple):
@@ -55,8 +57,8 @@ def resolve(job: RLTrainingJob, preset: Preset) -> Resolved:
             sources[dotted(filled)] = source
 
     # Adjust the preset's values to the user's.
-    _fit(spec, algorithm, sources)
     spec["preset"] = preset
+    _fit(spec, algorithm, sources)
     # A network that is not the preset's has the defaults of its model.
     network = RLTrainingJob.model_validate(data).spec.network
     dumped = network.model_dump(mode="json", by_alias=True)
@@ -121,6 +123,11 @@ def _fit(spec: dict[str, Any], algorithm: str, sources: dict[str, str]) -> None:
         for key in settings:
             if key.endswith("Schedule"):
                 adjust(key, "Constant", "stop.environmentSteps is not set")
+    # Split the preset's rollout of one environment into shorter ones of the user's environments.
+    if algorithm == "ppo" and PRESET_VALUES[algorithm][spec["preset"]]["environment.numEnvs"].value == 1:
+        environments = spec["environment"]["numEnvs"]
+        length = max(_SHORTEST_ROLLOUT, settings["rolloutLength"] // environments)
+        adjust("rolloutLength", length, f"environment.numEnvs is {environments}")
     # n-step returns exclude λ-returns.
     if "nStep" in settings and "gaeLambda" in settings:
         adjust("gaeLambda", 1.0, "nStep is set")

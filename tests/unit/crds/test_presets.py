@@ -113,6 +113,34 @@ def test_the_source_of_an_adjusted_value_names_the_cause() -> None:
     assert sources["spec.algorithm.ppo.clipRangeSchedule"].endswith(", but stop.environmentSteps is not set")
 
 
+@pytest.mark.parametrize(
+    ("spec", "environments", "length"),
+    [
+        ({}, 1, 1024),
+        ({"environment": {"id": "A-v0", "numEnvs": 16}}, 16, 64),
+        ({"environment": {"id": "A-v0", "numEnvs": 1000}}, 1000, 16),
+    ],
+    ids=["default", "several", "many"],
+)
+def test_ppo_splits_the_rollout_of_one_environment(spec: Any, environments: int, length: int) -> None:
+    resolved, sources = resolve(job("ppo", **spec), "MuJoCo")
+    ppo = resolved.spec.algorithm.ppo
+    assert ppo is not None
+    assert (resolved.spec.environment.num_envs, ppo.rollout_length) == (environments, length)
+    cause = f"environment.numEnvs is {environments}"
+    assert sources["spec.algorithm.ppo.rolloutLength"].endswith(cause) == (environments > 1)
+
+
+def test_ppo_keeps_the_rollout_length_of_the_user() -> None:
+    spec = {"environment": {"id": "A-v0", "numEnvs": 16}}
+    ppo = resolve(job("ppo", {"rolloutLength": 999}, **spec), "MuJoCo").job.spec.algorithm.ppo
+    assert ppo is not None
+    assert ppo.rollout_length == 999
+    classic = resolve(job("ppo", **spec), "Classic").job.spec.algorithm.ppo
+    assert classic is not None
+    assert classic.rollout_length == 128
+
+
 def test_an_api_server_does_not_fill_in_what_depends_on_the_task() -> None:
     schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     for algorithm in PRESET_VALUES:
