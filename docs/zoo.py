@@ -35,6 +35,7 @@ POINTS = 60
 COLUMNS = 3
 PUBLISHED = {
     "zoo/cartpole-ppo": "500 (100 k)",
+    "zoo/cartpole-impala": "",
     "zoo/acrobot-ppo": "-74 (1 M)",
     "zoo/mountaincar-dqn-apex": "-101 (120 k)",
     "zoo/mountaincarcontinuous-ppo": "88 (20 k)",

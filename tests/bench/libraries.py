@@ -65,9 +65,9 @@ HOGWILD = Peer("Hogwild in shared memory", "hogwild_a3c.py", ("gymnasium==1.4.0"
 
 
 def run(seeds: int) -> None:
-    units = ["network.mlp.hiddenSizes=[64,64]", "stop.meanReturn.episodes=100"]
+    units = ["network.mlp.hiddenSizes=[64,64]", "stop.meanReturn={atLeast: 475, episodes: 100}"]
     ways = {
-        "this project, IMPALA": _own("cartpole-impala", units),
+        "this project, IMPALA": _own("zoo/cartpole-impala", units),
         "this project, PPO": _own("cartpole-ppo", units),
         **{peer.name: _peer(peer) for peer in PEERS},
     }

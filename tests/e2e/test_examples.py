@@ -45,6 +45,7 @@ STEPS = {
     "pong-a3c": 200,
     "pong-dqn-apex": 300,
     "pong-impala": 400,
+    "zoo/cartpole-impala": 20_000,
     "zoo/lunarlander-ppo": 2_000,
     "zoo/minigrid-doorkey-ppo": 2_000,
     "zoo/mountaincar-dqn-apex": 2_000,
