@@ -10,7 +10,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import Algorithm, GradientsAt
+from rltraining_api.algorithms import Algorithm, GradientsAt, sequences_of
+from rltraining_api.algorithms.gradients import MINIBATCHES_HOLD_SEQUENCES, MINIBATCHES_HOLD_STEPS
 from rltraining_api.base import ApiModel, ByTask, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
@@ -98,12 +99,6 @@ AUTOSCALE_FITS = (
 TEMPLATE_HOLDS_SHARDS = (
     "sampler.template is immutable with replay.placement Samplers, where a replaced sampler loses its replay shard: "
     "to change it, delete the job and create it again, or set replay.placement to Learner or Dedicated in a new job"
-)
-MINIBATCHES_HOLD_STEPS = (
-    "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
-)
-MINIBATCHES_HOLD_ENVIRONMENTS = (
-    "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut"
 )
 LEARNER_GRADIENTS_NEED_ONE = (
     "gradients Learner with aggregate.mode Async needs learner.replicas 1: use gradients Samplers, with which each "
@@ -202,9 +197,11 @@ class JobSpec(ApiModel):
             MINIBATCHES_HOLD_STEPS,
         ),
         Rule(
-            "!has(self.algorithm.ppo) || !has(self.algorithm.ppo.minibatches) || !has(self.environment.numEnvs) || "
-            "!has(self.network) || !has(self.network.lstm) || self.algorithm.ppo.minibatches <= self.environment.numEnvs",
-            MINIBATCHES_HOLD_ENVIRONMENTS,
+            "!has(self.algorithm.ppo) || !has(self.algorithm.ppo.minibatches) || !has(self.network) || "
+            "!has(self.algorithm.ppo.rolloutLength) || !has(self.environment.numEnvs) || !has(self.network.lstm) || "
+            "self.algorithm.ppo.minibatches <= self.environment.numEnvs * ((self.algorithm.ppo.rolloutLength + "
+            "self.algorithm.ppo.sequenceLength - 1) / self.algorithm.ppo.sequenceLength)",
+            MINIBATCHES_HOLD_SEQUENCES,
         ),
     )
 
@@ -311,13 +308,15 @@ class JobSpec(ApiModel):
     @model_validator(mode="after")
     def _minibatches_hold_something(self) -> Self:
         ppo = self.algorithm.ppo
-        if ppo is None or ppo.minibatches is None or not self.environment.has_set("num_envs"):
+        if ppo is None or not (ppo.has_set("rollout_length") and self.environment.has_set("num_envs")):
             return self
-        found = f"got {ppo.minibatches}"
-        if ppo.has_set("rollout_length") and ppo.minibatches > ppo.rollout_length * self.environment.num_envs:
-            raise refusal(f"{MINIBATCHES_HOLD_STEPS}, {found}")
-        if self.network.lstm is not None and ppo.minibatches > self.environment.num_envs:
-            raise refusal(f"{MINIBATCHES_HOLD_ENVIRONMENTS}, {found}")
+        steps, environments, minibatches = ppo.rollout_length, self.environment.num_envs, ppo.minibatches or 1
+        if minibatches > steps * environments:
+            raise refusal(f"{MINIBATCHES_HOLD_STEPS}, got {minibatches}")
+        if self.network.lstm is not None and minibatches > sequences_of(
+            steps, environments, ppo.sequence_length
+        ):
+            raise refusal(f"{MINIBATCHES_HOLD_SEQUENCES}, got {minibatches}")
         return self
 
 

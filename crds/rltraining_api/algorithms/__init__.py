@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rltraining_api.algorithms.apex import DdpgApex, DqnApex
 from rltraining_api.algorithms.entry_point import UserAlgorithm
-from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt, Ppo
+from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt, Ppo, sequences_of
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
 from rltraining_api.algorithms.r2d2 import R2d2
@@ -36,6 +36,7 @@ __all__ = [
     "Sgd",
     "Td3",
     "UserAlgorithm",
+    "sequences_of",
 ]
 
 AlgorithmName = Literal[

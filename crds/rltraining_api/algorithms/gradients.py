@@ -27,6 +27,12 @@ N_STEP_IS_LAMBDA_1 = (
     "gaeLambda must be 1 with nStep: n-step returns and gaeLambda both set the advantages, use only one"
 )
 ONE_WAY_TO_MINIBATCHES = "minibatchSize and minibatches both set how rollouts are split: set only one"
+MINIBATCHES_HOLD_STEPS = (
+    "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
+)
+MINIBATCHES_HOLD_SEQUENCES = (
+    "ppo.minibatches must be at most environment.numEnvs x rolloutLength / sequenceLength with network.lstm"
+)
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
 )
@@ -209,6 +215,10 @@ class Ppo(ActorCritic):
     minibatches: Count | None = None
     """Alternative to minibatchSize: the number of minibatches per epoch. Their size then grows with
     the number of samplers."""
+    sequence_length: Count = 16
+    """With network.lstm, each environment's rollout is cut into sequences of this number of steps, and a minibatch
+    consists of whole sequences. A gradient goes back to the first step of its sequence (Sample Factory: 32,
+    RLlib: 20, CleanRL: the whole rollout)."""
     learning_rate: ByTask[LearningRate] = 2.5e-4
     """Step size of the optimizer (paper, table 5: 2.5e-4)."""
     optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(adam=Adam(epsilon=1e-5)))
@@ -267,3 +277,8 @@ class Ppo(ActorCritic):
         if self.minibatches is not None:
             return self.minibatches
         return max(1, round(steps / self.minibatch_size))
+
+
+def sequences_of(steps: int, environments: int, length: int) -> int:
+    """Returns the number of sequences of at most `length` steps in the rollouts of some environments."""
+    return -(-steps // length) * environments

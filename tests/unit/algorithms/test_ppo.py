@@ -251,13 +251,62 @@ def test_one_rollout_leaves_nothing_to_the_next() -> None:
     assert torch.equal(found[1].values, fresh.values)
 
 
-def test_an_lstm_needs_as_many_environments_as_minibatches() -> None:
+def test_an_lstm_needs_as_many_sequences_as_minibatches() -> None:
     made = make_network(lstm=True)
     with pytest.raises(
-        BadConfiguration, match=r"spec\.environment\.numEnvs: .* numEnvs \(3\) must be >= .*minibatches \(4\)"
+        BadConfiguration,
+        match=r"spec\.algorithm\.ppo\.minibatches: .* 4 minibatches .* 3 sequences of 16 steps",
     ):
         begun(Ppo(minibatches=4), made, make_unroll(*made, batch=3))
     begun(Ppo(minibatches=4), made, make_unroll(*made, batch=4))
+    begun(Ppo(minibatches=4, sequence_length=4), made, make_unroll(*made, batch=3))
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 5])
+def test_sequences_have_the_outputs_of_the_whole_rollout(length: int) -> None:
+    """Before the first update a sequence begins with the state that the network has there, also where it does not
+    divide the rollout, so that the loss is the same however the rollout is cut."""
+    made = make_network(lstm=True)
+    unroll = make_unroll(*made)
+    assert len(unroll["valid"]) > length
+    expected = begun(whole(), made, unroll).gradient(0)
+
+    found = begun(whole(sequence_length=length), made, unroll).gradient(0)
+
+    assert found.weight == expected.weight
+    for name in expected.terms.keys() - {"gradient_norm"}:
+        assert found.terms[name] == pytest.approx(expected.terms[name], rel=1e-5, abs=1e-6), name
+
+
+def test_a_gradient_goes_back_to_the_first_step_of_its_sequence() -> None:
+    """A second calculation cuts the graph there by hand."""
+    network, distribution = made = make_network(lstm=True)
+    unroll = make_unroll(*made)
+    length, end = 2, len(unroll["valid"])
+    state, pieces = unroll["state"], []
+    assert network.lstm is not None
+    for start in range(0, end, length):
+        rows = slice(start, min(start + length, end))
+        observation, first = unroll["observation"][rows], unroll["first"][rows]
+        pieces.append(network.unroll(observation, state, first))
+        for step in range(len(first)):
+            _, state = network.policy(observation[step], state, first[step])
+        state = tuple(part.detach() for part in state)
+    policies, values = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    valid = unroll["valid"]
+    settings = whole(sequence_length=length, advantage_normalization=False, clip_range=1e9)
+    rollouts = begun(settings, made, unroll)
+    log_prob, entropy = distribution.log_prob_and_entropy(policies, unroll["action"])
+    _, advantages, returns, _ = rollouts._minibatches.figures
+    losses = (
+        -(log_prob - unroll["log_prob"]).exp() * advantages
+        + settings.baseline_cost * (returns - values) ** 2
+        - settings.entropy_cost * entropy
+    )
+    found = of(rollouts, 0)
+
+    assert torch.allclose(found.values, flat_gradient(network, losses[valid].mean()), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(found.values, begun(whole(), made, unroll).gradient(0).values, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("lstm", "size", "count"), [(False, 4, 5), (False, 100, 1), (True, 1, 3)])
@@ -275,11 +324,13 @@ def test_minibatches_of_a_size_are_counted_in_each_rollout(lstm: bool, size: int
     ("settings", "samplers", "count"),
     [({"minibatch_size": 64}, 1, 8), ({"minibatch_size": 64}, 2, 16), ({"minibatches": 3}, 2, 3)],
 )
+@pytest.mark.parametrize("network", [{"mlp": {}}, {"mlp": {}, "lstm": {}}], ids=["mlp", "lstm"])
 def test_a_size_does_not_change_with_the_number_of_samplers(
-    settings: dict[str, int], samplers: int, count: int
+    settings: dict[str, int], samplers: int, count: int, network: dict[str, Any]
 ) -> None:
     ppo = Ppo.model_validate({"rollout_length": 128, **settings})
+    environment = {"id": "A-v0", "numEnvs": 4}
     spec = JobSpec.model_validate(
-        {"algorithm": {"ppo": {}}, "environment": {"id": "A-v0", "numEnvs": 4}, "stop": {"seconds": 1}}
+        {"algorithm": {"ppo": {}}, "environment": environment, "network": network, "stop": {"seconds": 1}}
     )
     assert ProximalPolicyOptimization.exchanges_per_rollout(spec, ppo, samplers) == ppo.epochs * count

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from rltraining_api.algorithms import sequences_of
 from torch import Tensor
 
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.networks import ActorCritic
+from rltraining_trainer.networks import ActorCritic, State
 
 
 class Minibatch(NamedTuple):
@@ -34,38 +35,51 @@ class Minibatch(NamedTuple):
 class Minibatches:
     """Splits each epoch of a rollout into ``count`` minibatches of random steps.
 
-    For a network with an LSTM they are whole random environments, since an LSTM needs their steps in order.
+    For a network with an LSTM, which needs steps in order, they consist of random sequences instead. Each environment's
+    rollout is cut into sequences, and a sequence starts with the recurrent state that the network has before it.
 
     Args:
         network: computes the outputs of each minibatch.
         unroll: the rollout.
         count: number of minibatches per epoch.
+        length: steps of a sequence. The last one of an environment may be shorter.
 
     Raises:
-        BadConfiguration: with an LSTM, there are fewer environments than minibatches.
+        BadConfiguration: with an LSTM, there are fewer sequences than minibatches.
     """
 
     figures: Tensor
     """``[4, T, B]``: log-probabilities, advantages, returns and old values. Set it before `get`."""
+    _states: State
+    """With an LSTM: the states before all sequences."""
+    _length: int
 
-    def __init__(self, network: ActorCritic, unroll: Unroll, count: int) -> None:
+    def __init__(self, network: ActorCritic, unroll: Unroll, count: int, length: int) -> None:
         self.count = count
         self._network, self._unroll = network, unroll
         self._epoch: int | None = None
         self._order: Tensor  # the items in the order of the current epoch
         self._ordered: tuple[Tensor, Tensor]  # without an LSTM: actions and figures in that order
-        # Choose what to split: steps, as t·B + b, or environments.
+        # Choose what to split: steps, as t·B + b, or sequences, as k·B + b.
         valid = unroll["valid"]
-        batch = valid.shape[1]
         if network.lstm is None:
             self._items = valid.flatten().nonzero().squeeze(1)
-        elif batch >= count:
-            self._items = torch.arange(batch, device=valid.device)
-        else:
+            return
+        steps, environments = valid.shape
+        sequences = sequences_of(steps, environments, length)
+        if sequences < count:
             raise BadConfiguration(
-                "spec.environment.numEnvs: with an LSTM each minibatch needs at least one environment: "
-                f"numEnvs ({batch}) must be >= spec.algorithm.ppo.minibatches ({count})"
+                f"spec.algorithm.ppo.minibatches: with an LSTM each minibatch needs at least one sequence: {count} "
+                f"minibatches do not go with {sequences} sequences of {length} steps. Set fewer minibatches, a smaller "
+                "sequenceLength or more environments (spec.environment.numEnvs)"
             )
+        self._items = torch.arange(sequences, device=valid.device)
+        # Compute the recurrent state before each sequence.
+        self._length, self._states = min(length, steps), unroll["state"]
+        if length < steps:
+            observation, first = (unroll[name][:steps] for name in ("observation", "first"))
+            with torch.no_grad():
+                self._states = network.states(observation, unroll["state"], first, length)
 
     def get(self, position: int) -> Minibatch | None:
         """Returns the minibatch with this index over all epochs, or None if it has no valid step."""
@@ -76,7 +90,7 @@ class Minibatches:
         start, stop = (len(self._order) * end // self.count for end in (part, part + 1))
         if self._network.lstm is None:
             return self._of_steps(start, stop)
-        return self._of_environments(self._order[start:stop])
+        return self._of_sequences(self._order[start:stop])
 
     def _shuffle(self) -> None:
         """Shuffles the items. The order is drawn on the CPU, so it is the same on every device."""
@@ -98,21 +112,23 @@ class Minibatches:
         policies, values = self._network.unroll(observation.unsqueeze(0), (), first)
         return Minibatch(policies[0], values[0], action[start:stop], *figures[:, start:stop].unbind())
 
-    def _of_environments(self, environments: Tensor) -> Minibatch | None:
-        """Returns the valid steps of these environments."""
-        unroll, length = self._unroll, len(self._unroll["action"])
-        steps = unroll["valid"].index_select(1, environments).flatten().nonzero().squeeze(1)
+    def _of_sequences(self, sequences: Tensor) -> Minibatch | None:
+        """Returns the valid steps of these sequences."""
+        unroll, (end, batch) = self._unroll, self._unroll["valid"].shape
+        # Find the rows of each sequence, [L, S]. Rows after the end of the rollout are replaced and not used.
+        offsets = torch.arange(self._length, device=sequences.device).unsqueeze(1)
+        rows, environments = sequences // batch * self._length + offsets, sequences % batch
+        inside, rows = rows < end, rows.clamp(max=end - 1)
+        steps = (unroll["valid"][rows, environments] & inside).flatten().nonzero().squeeze(1)
         if not len(steps):
             return None
-        observation, first = (
-            column[:length].index_select(1, environments)
-            for column in (unroll["observation"], unroll["first"])
+        # Compute the outputs of all rows, and select the valid ones.
+        observation, first, action = (
+            unroll[name][rows, environments] for name in ("observation", "first", "action")
         )
-        state = tuple(part.index_select(0, environments) for part in unroll["state"])
+        state = tuple(part.index_select(0, sequences) for part in self._states)
         policies, values = self._network.unroll(observation, state, first)
-        action = unroll["action"].index_select(1, environments)
-        figures = self.figures.index_select(2, environments)
         return Minibatch(
             *(column.flatten(0, 1).index_select(0, steps) for column in (policies, values, action)),
-            *figures.flatten(1).index_select(1, steps),
+            *self.figures[:, rows, environments].flatten(1).index_select(1, steps),
         )

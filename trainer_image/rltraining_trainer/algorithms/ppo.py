@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 import torch
-from rltraining_api.algorithms import Ppo
+from rltraining_api.algorithms import Ppo, sequences_of
 from rltraining_api.fields import Schedule
 from rltraining_api.job import JobSpec
 from torch import Tensor
@@ -66,12 +66,12 @@ class ProximalPolicyOptimization:
 
     @staticmethod
     def exchanges_per_rollout(spec: JobSpec, settings: Ppo, samplers: int) -> int:
-        """Returns ``epochs`` · M. With ``minibatchSize`` and an LSTM, M is at most the number of environments
+        """Returns ``epochs`` · M. With ``minibatchSize`` and an LSTM, M is at most the number of sequences
         of a sampler, since each minibatch needs at least one."""
-        environments = spec.environment.num_envs
-        minibatches = settings.minibatches_of(settings.rollout_length * environments * samplers)
+        length, environments = settings.rollout_length, spec.environment.num_envs
+        minibatches = settings.minibatches_of(length * environments * samplers)
         if settings.minibatches is None and spec.network.lstm is not None:
-            minibatches = min(minibatches, environments)
+            minibatches = min(minibatches, sequences_of(length, environments, settings.sequence_length))
         return settings.epochs * minibatches
 
     @staticmethod
@@ -84,11 +84,11 @@ class ProximalPolicyOptimization:
         See ``RolloutGradients.begin``.
 
         Raises:
-            BadConfiguration: With an LSTM, there are fewer environments than minibatches.
+            BadConfiguration: With an LSTM, there are fewer sequences than minibatches.
         """
         settings, valid = self._settings, unroll["valid"]
         self._count = exchanges // settings.epochs if exchanges else self._measured(valid)
-        self._minibatches = Minibatches(self._network, unroll, self._count)
+        self._minibatches = Minibatches(self._network, unroll, self._count, settings.sequence_length)
 
         # Compute values, advantages and returns before the first update.
         with torch.no_grad():
@@ -176,11 +176,12 @@ class ProximalPolicyOptimization:
         return torch.maximum(squares, (part.returns - near).square())
 
     def _measured(self, valid: Tensor) -> int:
-        """Returns the rollout's number of minibatches, at most one per environment with an LSTM."""
+        """Returns the rollout's number of minibatches, at most one per sequence with an LSTM."""
         minibatches = self._settings.minibatches_of(int(valid.sum()))
         if self._network.lstm is None or self._settings.minibatches is not None:
             return minibatches
-        return min(minibatches, valid.shape[1])
+        steps, environments = valid.shape
+        return min(minibatches, sequences_of(steps, environments, self._settings.sequence_length))
 
 
 def _left(schedule: Schedule, remaining: float) -> float:

@@ -108,6 +108,20 @@ class ActorCritic(PolicyNetwork):
         parameters, value = self._policy_parameters(features, rows), self.value_head(value_features)
         return parameters.view(length, batch, -1), value.view(length, batch)
 
+    def states(self, observation: Tensor, state: State, first: Tensor, every: int) -> State:
+        """Returns the recurrent states before the steps 0, ``every``, 2 · ``every``, ... of an unroll.
+
+        Takes the arguments of ``unroll``. Each part of the result is ``[K · B, H]``, for K such steps.
+        """
+        assert self.lstm is not None
+        found = []
+        features = self.torso(observation.flatten(0, 1)).unflatten(0, first.shape)
+        for step, (step_features, step_first) in enumerate(zip(features, first, strict=True)):
+            if step % every == 0:
+                found.append(state)
+            state = self.lstm(step_features, forget(state, step_first))
+        return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
     @property
     def clip_sizes(self) -> tuple[int, ...]:
         """Sizes of the consecutive segments of the flat gradient that are clipped separately.
