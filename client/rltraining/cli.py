@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,9 +14,8 @@ from rltraining import diagnosis
 from rltraining.cluster import cli as cluster
 from rltraining.commands import (
     MANIFEST,
-    F,
+    PLAIN,
     Overrides,
-    PresetName,
     Seed,
     Seeds,
     Sweep,
@@ -41,10 +40,6 @@ app = typer.Typer(
 _command = command(app)
 
 
-def _top(function: F) -> F:
-    return app.callback(help=reflow(function.__doc__))(function)
-
-
 POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy, or a run's folder: runs/first.")
 TRUST_CODE = typer.Option(
     "--trust-code", help="Allow the policy to run user code. Use this only if you trust its source."
@@ -57,7 +52,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@_top
 def rltrain(
     context_: typer.Context,
     namespace: Annotated[str | None, cluster.NAMESPACE] = None,
@@ -98,6 +92,9 @@ def rltrain(
     context_.default_map = {name: options for name in names}
 
 
+app.callback(help=reflow(rltrain.__doc__))(rltrain)
+
+
 @_command
 def run(
     file: Annotated[
@@ -109,17 +106,13 @@ def run(
     ] = None,
     workdir: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for the output of the run. Default: runs/<job>-<time>.", show_default=False
-        ),
+        typer.Option(help="Folder for the output of the run. Default: runs/<job>-<time>."),
     ] = None,
     overrides: Overrides = None,
     seed: Seed = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in this folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
-    ] = False,
+    plain: Annotated[bool, PLAIN] = False,
     sweep: Sweep = None,
     seeds: Seeds = None,
     parallel: Annotated[int, typer.Option(min=1, help="Number of runs of a sweep that run in parallel.")] = 1,
@@ -160,24 +153,23 @@ def run(
       rltrain run runs/cartpole-20261121-014300 --resume
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
-    with print_errors():
-        require_local("rltrain run")
-        from rltraining import run as command
-        from rltraining.sweep.plan import Request
+    require_local("rltrain run")
+    from rltraining import run as command
+    from rltraining.sweep.plan import Request
 
-        changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
-        options = command.RunOptions(
-            file,
-            workdir,
-            tuple(changes),
-            resume=resume,
-            overwrite=overwrite,
-            plain=plain,
-            sweep=Request(tuple(sweep or ()), seeds),
-            parallel=parallel,
-            nice=nice,
-        )
-        raise typer.Exit(command.run(options))
+    changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
+    options = command.RunOptions(
+        file,
+        workdir,
+        tuple(changes),
+        resume=resume,
+        overwrite=overwrite,
+        plain=plain,
+        sweep=Request(tuple(sweep or ()), seeds),
+        parallel=parallel,
+        nice=nice,
+    )
+    raise typer.Exit(command.run(options))
 
 
 @_command
@@ -192,10 +184,9 @@ def examples() -> None:
 
       rltrain examples
     """
-    with print_errors():
-        from rltraining import built_in
+    from rltraining import built_in
 
-        built_in.print_list()
+    built_in.print_list()
 
 
 @_command
@@ -203,7 +194,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the job and its modules. Default: the folder's.", show_default=False),
+        typer.Option(help="Name of the job and its modules. Default: the folder's."),
     ] = None,
 ) -> None:
     """Start a project with an environment and a network of your own.
@@ -217,10 +208,9 @@ def init(
       rltrain init maze && rltrain run maze
       rltrain init . --name maze
     """
-    with print_errors():
-        from rltraining import init as command
+    from rltraining import init as command
 
-        command.init(folder, name)
+    command.init(folder, name)
 
 
 @_command
@@ -253,18 +243,17 @@ def validate(
       rltrain validate job.yaml --print
       rltrain validate job.yaml --set algorithm=ppo
     """
-    with print_errors():
-        from rltraining import validate as command
+    from rltraining import validate as command
 
-        command.validate(files, tuple(overrides or ()), print_jobs=print_)
+    command.validate(files, tuple(overrides or ()), print_jobs=print_)
 
 
 @_command
 def explain(
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     preset: Annotated[
-        PresetName | None,
-        typer.Option(help="Preset. Default: chosen by the environment's spaces.", show_default=False),
+        Literal["Atari", "MuJoCo", "Classic"] | None,
+        typer.Option(help="Preset. Default: chosen by the environment's spaces."),
     ] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -281,10 +270,9 @@ def explain(
       rltrain explain job.yaml --preset MuJoCo
       rltrain explain job.yaml --set algorithm=a2c
     """
-    with print_errors():
-        from rltraining import explain as command
+    from rltraining import explain as command
 
-        command.explain(file, tuple(overrides or ()), preset.value if preset else None)
+    command.explain(file, tuple(overrides or ()), preset)
 
 
 @_command
@@ -298,10 +286,9 @@ def crd() -> None:
 
       rltrain crd | kubectl apply --server-side -f -
     """
-    with print_errors():
-        from rltraining_api.crd import crd_yaml
+    from rltraining_api.crd import crd_yaml
 
-        say(crd_yaml(), nl=False)
+    say(crd_yaml(), nl=False)
 
 
 @_command
@@ -318,7 +305,7 @@ def evaluate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE.mp4|gif", help="Also record an episode.", show_default=False)
+        Path | None, typer.Option(metavar="FILE.mp4|gif", help="Also record an episode.")
     ] = None,
     trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
@@ -337,30 +324,29 @@ def evaluate(
       rltrain evaluate runs/first/policy --video cartpole.gif
       rltrain evaluate runs/maze --trust-code
     """
-    with print_errors():
-        require_local("rltrain evaluate")
-        from rltraining import evaluate as command
+    require_local("rltrain evaluate")
+    from rltraining import evaluate as command
 
-        options = command.EvaluateOptions(
-            policy,
-            episodes,
-            seed,
-            envs,
-            stochastic=stochastic,
-            as_json=as_json,
-            video=video,
-            trust_code=trust_code,
-        )
-        command.evaluate(options)
+    options = command.EvaluateOptions(
+        policy,
+        episodes,
+        seed,
+        envs,
+        stochastic=stochastic,
+        as_json=as_json,
+        video=video,
+        trust_code=trust_code,
+    )
+    command.evaluate(options)
 
 
 @_command
 def export(
     policy: Annotated[str, POLICY],
-    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.TORCH_EXPORT,
+    form: Annotated[Format, typer.Option("--format", help="What to write.")] = "torch-export",
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Default: beside the policy.", show_default=False),
+        typer.Option(metavar="FILE", help="Default: beside the policy."),
     ] = None,
     trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
@@ -378,11 +364,10 @@ def export(
       rltrain export runs/first/policy --format torchscript --output cartpole.pt
       rltrain export runs/first --format onnx --output cartpole.onnx
     """
-    with print_errors():
-        require_local("rltrain export")
-        from rltraining import export as command
+    require_local("rltrain export")
+    from rltraining import export as command
 
-        command.export(policy, form, output, trust_code=trust_code)
+    command.export(policy, form, output, trust_code=trust_code)
 
 
 app.add_typer(cluster.app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from inspect import cleandoc
 from typing import Annotated, Any, TypeVar
 
@@ -27,15 +26,8 @@ Overrides = Annotated[
 MANIFEST = "The manifest, a folder with a job.yaml, or a built-in example (rltrain examples); - reads standard input."
 
 
-class PresetName(StrEnum):
-    """The names of presets, for the command line."""
-
-    ATARI = "Atari"
-    MUJOCO = "MuJoCo"
-    CLASSIC = "Classic"
-
-
-Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)]
+PLAIN = typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
+Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.")]
 Sweep = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,7 +39,7 @@ Sweep = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(help="Number of seeds per job: spec.seed, spec.seed + 1, ...", show_default=False),
+    typer.Option(help="Number of seeds per job: spec.seed, spec.seed + 1, ..."),
 ]
 
 INTERRUPTED = 130
@@ -66,10 +58,10 @@ def reflow(docstring: str | None) -> str:
 
 def command(app: typer.Typer) -> Callable[[F], F]:
     """Returns a decorator that adds a function as a command of the app. Its docstring is the
-    help."""
+    help. Errors of users are printed as sentences (see `print_errors`)."""
 
     def register(function: F) -> F:
-        return app.command(help=reflow(function.__doc__))(function)
+        return app.command(help=reflow(function.__doc__))(print_errors()(function))
 
     return register
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster.context import TARGET, ClusterContext, with_cluster_options
-from rltraining.commands import MANIFEST, Overrides, command, print_errors
+from rltraining.commands import MANIFEST, PLAIN, Overrides, command
 from rltraining.errors import UsageError
 from rltraining.local import require_local
 
@@ -34,10 +34,9 @@ def doctor(context: ClusterContext) -> None:
       rltrain doctor
       rltrain doctor --context kind-rltraining
     """
-    with print_errors():
-        from rltraining import doctor as action
+    from rltraining import doctor as action
 
-        raise typer.Exit(action.doctor(context))
+    raise typer.Exit(action.doctor(context))
 
 
 @_command
@@ -56,10 +55,9 @@ def why(
       rltrain why runs/first
       rltrain why cartpole --namespace team
     """
-    with print_errors():
-        from rltraining import why as action
+    from rltraining import why as action
 
-        action.why(target, context.client)
+    action.why(target, context.client)
 
 
 @_command
@@ -72,7 +70,6 @@ def plan(
         typer.Option(
             metavar="N,...",
             help="Numbers of samplers. Default: 1,2,4,8,16,32,64.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -87,10 +84,9 @@ def plan(
       rltrain plan runs/first
       rltrain plan cartpole --namespace team --samplers 10,100,500
     """
-    with print_errors():
-        from rltraining import plan as action
+    from rltraining import plan as action
 
-        action.plan(target, samplers, context.client)
+    action.plan(target, samplers, context.client)
 
 
 @_command
@@ -100,9 +96,7 @@ def stack(
     ],
     member: Annotated[
         str | None,
-        typer.Argument(
-            metavar="MEMBER", help="One process, such as sampler-0. Default: all.", show_default=False
-        ),
+        typer.Argument(metavar="MEMBER", help="One process, such as sampler-0. Default: all."),
     ] = None,
 ) -> None:
     """Print what the processes of a run are doing: the Python stacks of their threads.
@@ -118,10 +112,9 @@ def stack(
       rltrain stack runs/first
       rltrain stack runs/first sampler-0
     """
-    with print_errors():
-        from rltraining import stack as action
+    from rltraining import stack as action
 
-        action.stack(run, member)
+    action.stack(run, member)
 
 
 @_command
@@ -141,10 +134,9 @@ def audit(
 
       rltrain audit runs/first
     """
-    with print_errors():
-        from rltraining.trust import audit as action
+    from rltraining.trust import audit as action
 
-        raise typer.Exit(action.audit(run))
+    raise typer.Exit(action.audit(run))
 
 
 @_command
@@ -157,18 +149,15 @@ def fork(
             min=0,
             metavar="STEP",
             help="Begin at the newest checkpoint with at most this number of environment steps. Default: the newest.",
-            show_default=False,
         ),
     ] = None,
     overrides: Overrides = None,
     workdir: Annotated[
         Path | None,
-        typer.Option(help="Folder for the new run. Default: runs/<job>-<time>.", show_default=False),
+        typer.Option(help="Folder for the new run. Default: runs/<job>-<time>."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
-    ] = False,
+    plain: Annotated[bool, PLAIN] = False,
 ) -> None:
     """Begin a new run at a checkpoint of another run, with changed settings.
 
@@ -181,13 +170,10 @@ def fork(
       rltrain fork runs/first --set stop.environmentSteps=2e6
       rltrain fork runs/first --at 200000 --set algorithm.ppo.learningRate=1e-4 --workdir runs/slower
     """
-    with print_errors():
-        require_local("rltrain fork")
-        from rltraining import fork as action
+    require_local("rltrain fork")
+    from rltraining import fork as action
 
-        raise typer.Exit(
-            action.fork(run, at, workdir, tuple(overrides or ()), overwrite=overwrite, plain=plain)
-        )
+    raise typer.Exit(action.fork(run, at, workdir, tuple(overrides or ()), overwrite=overwrite, plain=plain))
 
 
 @_command
@@ -199,7 +185,6 @@ def rerun(
             "--from",
             min=0,
             help="Number of updates before the first one. Default: the oldest.",
-            show_default=False,
         ),
     ] = None,
     last: Annotated[
@@ -208,7 +193,6 @@ def rerun(
             "--to",
             min=0,
             help="Number of updates before the last one. Default: the newest.",
-            show_default=False,
         ),
     ] = None,
     overrides: Overrides = None,
@@ -234,11 +218,10 @@ def rerun(
       rltrain rerun runs/first --from 100 --to 120 --set algorithm.impala.learningRate=1e-3
       rltrain rerun runs/first --debug
     """
-    with print_errors():
-        require_local("rltrain rerun")
-        from rltraining.trust import rerun as action
+    require_local("rltrain rerun")
+    from rltraining.trust import rerun as action
 
-        raise typer.Exit(action.rerun(run, first, last, tuple(overrides or ()), debug=debug))
+    raise typer.Exit(action.rerun(run, first, last, tuple(overrides or ()), debug=debug))
 
 
 @_command
@@ -255,7 +238,6 @@ def chaos(
             metavar="ROLE=TIME",
             help="Kill a random process of the role, learner, sampler or replay, with this mean time between two kills. "
             "May be given repeatedly. Default: sampler=7s and learner=60s, unless --freeze is given.",
-            show_default=False,
         ),
     ] = None,
     freeze: Annotated[
@@ -263,7 +245,6 @@ def chaos(
         typer.Option(
             metavar="ROLE=TIME",
             help="Stop a random process of the role for 5 s, with this mean time between two stops.",
-            show_default=False,
         ),
     ] = None,
     time: Annotated[
@@ -272,12 +253,11 @@ def chaos(
             "--for",
             metavar="TIME",
             help="Short for --set stop.seconds=N: 90s, 10m. With --cluster: when to stop the kills.",
-            show_default=False,
         ),
     ] = None,
     workdir: Annotated[
         Path | None,
-        typer.Option(help="Folder of the run. Default: runs/<job>-<time>.", show_default=False),
+        typer.Option(help="Folder of the run. Default: runs/<job>-<time>."),
     ] = None,
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
@@ -302,25 +282,20 @@ def chaos(
       rltrain chaos job.yaml --kill sampler=7s --kill learner=2m --freeze sampler=30s --for 10m
       rltrain chaos maze --cluster -n team-a --for 10m
     """
-    with print_errors():
-        if cluster:
-            from rltraining.trust import cluster_chaos
+    if cluster:
+        from rltraining.trust import cluster_chaos
 
-            if workdir is not None or overwrite or overrides:
-                raise UsageError(
-                    "--cluster disturbs a submitted job: leave --workdir, --overwrite and --set out"
-                )
-            raise typer.Exit(cluster_chaos.chaos(context.client(), file, kill or (), freeze or (), time))
-        if context != ClusterContext():
-            raise UsageError("--namespace, --context and --kubeconfig name a cluster: add --cluster")
-        require_local("rltrain chaos without --cluster")
-        from rltraining.run import RunOptions
-        from rltraining.trust import chaos as action
+        if workdir is not None or overwrite or overrides:
+            raise UsageError("--cluster disturbs a submitted job: leave --workdir, --overwrite and --set out")
+        raise typer.Exit(cluster_chaos.chaos(context.client(), file, kill or (), freeze or (), time))
+    if context != ClusterContext():
+        raise UsageError("--namespace, --context and --kubeconfig name a cluster: add --cluster")
+    require_local("rltrain chaos without --cluster")
+    from rltraining.run import RunOptions
+    from rltraining.trust import chaos as action
 
-        options = RunOptions(
-            file, workdir, tuple(overrides or ()), resume=False, overwrite=overwrite, plain=True
-        )
-        raise typer.Exit(action.chaos(options, kill or (), freeze or (), time))
+    options = RunOptions(file, workdir, tuple(overrides or ()), resume=False, overwrite=overwrite, plain=True)
+    raise typer.Exit(action.chaos(options, kill or (), freeze or (), time))
 
 
 NAMES = ("chaos", "doctor")

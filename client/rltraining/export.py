@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.whole_file import check_stays_in, write_whole
 
-
-class Format(StrEnum):
-    """The file formats of an exported policy."""
-
-    TORCH_EXPORT = "torch-export"
-    TORCHSCRIPT = "torchscript"
-    ONNX = "onnx"
-
-    @property
-    def suffix(self) -> str:
-        return {Format.TORCH_EXPORT: ".pt2", Format.TORCHSCRIPT: ".pt", Format.ONNX: ".onnx"}[self]
+Format = Literal["torch-export", "torchscript", "onnx"]
+SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 
 
 def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> None:
@@ -30,16 +21,16 @@ def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> 
 
     if output is None and "://" in uri:
         raise UsageError(f"{uri} is not on this machine: name the file to write with --output")
-    path = output or Path(in_run(uri)) / f"policy{form.suffix}"
+    path = output or Path(in_run(uri)) / f"policy{SUFFIXES[form]}"
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
     if output is None:
         check_stays_in(Path(uri), path)
     policy = open_policy(uri, trust_code=trust_code, to_play=False)
     written_as = {
-        Format.TORCH_EXPORT: to_exported_program,
-        Format.TORCHSCRIPT: to_torchscript,
-        Format.ONNX: to_onnx,
+        "torch-export": to_exported_program,
+        "torchscript": to_torchscript,
+        "onnx": to_onnx,
     }
     try:
         program = written_as[form](policy)

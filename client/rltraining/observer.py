@@ -7,8 +7,7 @@ from datetime import datetime
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LocalCluster
 
-from rltraining.snapshot import EventRow, Snapshot
-from rltraining.track import Track
+from rltraining.snapshot import Eta, EventRow, Snapshot, pod_row
 
 STOPPING = (
     "Stopping: the learner writes a last checkpoint. Press Ctrl-C again to end all processes immediately."
@@ -25,7 +24,7 @@ class Observer:
         self._cluster = cluster
         self._key = key
         self._started = started
-        self._track = Track()
+        self._eta = Eta()
 
     def snapshot(self, now: datetime, signal: int | None = None) -> Snapshot:
         """Returns the current state of the job. `signal`: the signal that requested a stop."""
@@ -33,7 +32,9 @@ class Observer:
         pods = self._cluster.pods(self._key)
         notice = STOPPING if signal is not None and pods else ""
         job = self._cluster.job(self._key)
-        return self._track.snapshot(job, elapsed, pods, self._events(), notice, signal)
+        eta = self._eta.update(elapsed, job.status.progress.percent)
+        rows = tuple(map(pod_row, pods))
+        return Snapshot(job, elapsed, rows, self._events(), eta, notice, signal)
 
     def _events(self) -> tuple[EventRow, ...]:
         newest_last = sorted(self._cluster.events, key=lambda stored: stored.last)

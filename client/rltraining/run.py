@@ -190,8 +190,8 @@ def _finish(last: Snapshot, folder: Path, options: RunOptions) -> int:
         with suppress(OSError):
             complain(summary.failure(last.status).rstrip())
     named = options.resume or options.workdir is not None
-    again = summary.Again(options.changes, named)
-    print_line(summary.summary(last, folder, has_curve=has_curve, again=again), sys.stdout)
+    text = summary.summary(last, folder, has_curve=has_curve, changes=options.changes, named=named)
+    print_line(text, sys.stdout)
     draw(last, folder)
     warn_of_old_status(last, folder)
     if last.stopped_by and last.signal is not None:

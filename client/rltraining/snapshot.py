@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from signal import SIGINT, Signals
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
+from rltraining_operator.failures.pod_failure import summarize_termination_message
+from rltraining_operator.observe.observed import Pod
 from rltraining_operator.status.blocked import WAITING
 
 CONTAINER_CREATING = "ContainerCreating"
@@ -23,6 +26,30 @@ class PodRow:
     restarts: int
     why: str = ""
     """Why it is not ready, or why it ended."""
+
+
+def pod_row(pod: Pod) -> PodRow:
+    """Returns a pod as in `kubectl get pods`, with the reason why it is not ready."""
+    waiting = [container.waiting for container in pod.containers if container.waiting]
+    phase = pod.phase
+    if pod.deleting:
+        phase = "Terminating"
+    elif waiting:
+        phase = waiting[0].get("reason") or phase
+    restarts = sum(container.restarts for container in pod.containers)
+    why = "" if pod.ready else _why(pod, [wait.get("message") for wait in waiting])
+    return PodRow(pod.name, phase, pod.ready, restarts, why)
+
+
+def _why(pod: Pod, waiting: Sequence[str | None]) -> str:
+    failure, scheduled = pod.newest_failure, pod.conditions.get("PodScheduled", {})
+    ended = ""
+    if failure is not None:
+        ended = f"exit code {failure.exit_code}"
+        if message := summarize_termination_message(failure.message):
+            ended += f": {message}"
+    unscheduled = scheduled.get("message") if scheduled.get("status") == "False" else None
+    return "; ".join(filter(None, [pod.message or pod.reason, unscheduled, *waiting, ended]))
 
 
 @dataclass(frozen=True)

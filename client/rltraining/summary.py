@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rltraining_api.evaluation import EvaluationStatus
@@ -21,25 +20,17 @@ from rltraining.workdir import BEST_POLICY, JOB_FILE, holds_policy, newest_check
 WIDTH = 11
 
 
-@dataclass(frozen=True)
-class Again:
-    """Options that a command must repeat to continue the run."""
-
-    changes: tuple[str, ...] = ()
-    """`path=value`, as given to --set."""
-    named: bool = False
-    """Whether the user named the run's folder."""
-
-
 def failure(status: Status) -> str:
     """Returns why a job failed: a sentence, and for user code the end of its traceback."""
     failed = (c for c in status.conditions if c.type == "Failed" and c.status == "True")
     return next((c.message for c in failed), "") or status.message or "the job failed"
 
 
-def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again | None = None) -> str:
+def summary(
+    snapshot: Snapshot, folder: Path, *, has_curve: bool, changes: Sequence[str] = (), named: bool = False
+) -> str:
     """Summarizes a run in a few lines: how it ended, its results, where they are, and the next
-    commands."""
+    commands, which repeat the `changes` of --set. `named`: whether the user named the folder."""
     step = newest_checkpoint(folder)
     rows = [*results(snapshot, step), *_places(folder, has_curve)]
     headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
@@ -48,7 +39,7 @@ def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again |
             "",
             *block(f"{headline}: {snapshot.title}", rows),
             "",
-            *_advice(snapshot, folder, step, again or Again()),
+            *_advice(snapshot, folder, step, changes, named),
         ]
     ).rstrip()
 
@@ -155,7 +146,9 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Again) -> list[str]:
+def _advice(
+    snapshot: Snapshot, folder: Path, checkpoint: int | None, changes: Sequence[str], named: bool
+) -> list[str]:
     here = shlex.quote(shown(folder))
     resume = f"rltrain run {here} --resume"
     evaluate = _evaluate(snapshot, folder)
@@ -165,11 +158,11 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
         return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Continue:  {resume}"]
     if snapshot.status.phase == "Failed":
         manifest = _named(source_of(snapshot.job))
-        changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
+        changes = "".join(f" --set {shlex.quote(change)}" for change in changes)
         known = snapshot.status.checkpoint.step if snapshot.status.checkpoint else 0
         # A checkpoint of step 0 has nothing to continue.
         if max(known, checkpoint or 0) == 0:
-            into = f" --workdir {here} --overwrite" if again.named else ""
+            into = f" --workdir {here} --overwrite" if named else ""
             return [f"Try again after fixing the error:  rltrain run {manifest}{into}{changes}"]
         edited = f"rltrain run {manifest} --workdir {here} --resume{changes}"
         return [

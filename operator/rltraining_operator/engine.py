@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any
 
 from rltraining_operator.cluster import Cluster, Key
 from rltraining_operator.errors import ClusterError
@@ -23,8 +24,8 @@ PASS_SECONDS_MAX = 120.0
 log = logging.getLogger(__name__)
 
 
-class Meter(Protocol):
-    """Receives measurements of the work."""
+class Meter:
+    """Receives measurements of the work. This one drops them."""
 
     def waited(self, seconds: float) -> None:
         """Records how long a job has waited for its pass."""
@@ -32,16 +33,31 @@ class Meter(Protocol):
     def passed(self, seconds: float, error: BaseException | None) -> None:
         """Records the end of a pass."""
 
-
-class _NoMeter:
-    def waited(self, seconds: float) -> None: ...
-
-    def passed(self, seconds: float, error: BaseException | None) -> None: ...
+    def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Records the end of a request to the API server."""
 
 
 def utc_now() -> datetime:
     """Returns the current time, as plans use it."""
     return datetime.now(UTC)
+
+
+async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
+    """Waits until one of them is done and cancels the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancels tasks, and returns when all have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Engine:
@@ -66,7 +82,7 @@ class Engine:
         self._settings = settings or Settings()
         self._clock = clock
         self._resync_seconds = resync_seconds
-        self._meter: Meter = meter or _NoMeter()
+        self._meter = meter or Meter()
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._pass, workers=workers, spacing_seconds=spacing_seconds, waited=self._meter.waited
         )
@@ -89,16 +105,7 @@ class Engine:
 
     async def run(self) -> None:
         """Works until `stop` is called. Jobs and their pods continue without the engine."""
-        work = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._resync())]
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            done, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (*work, stopped):
-                task.cancel()
-            await asyncio.gather(*work, stopped, return_exceptions=True)
+        await first_of(self._queue.run(), self._resync(), self._stopped.wait())
 
     def stop(self) -> None:
         """Lets `run` return. Cancels passes in progress, which is safe."""

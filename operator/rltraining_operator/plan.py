@@ -20,9 +20,8 @@ from rltraining_operator.observe.mounts import looks_due
 from rltraining_operator.observe.observed import Observed, Pod
 from rltraining_operator.pods.autoscale import follow
 from rltraining_operator.pods.build import build_pod, encryption_of
-from rltraining_operator.pods.children import CHILDREN, Parent, covers
+from rltraining_operator.pods.children import CHILDREN, Parent, covers, owner_reference
 from rltraining_operator.pods.members import PodActions, reconcile_replicas, remove
-from rltraining_operator.pods.owned import owner_reference
 from rltraining_operator.settings import FINISH_SECONDS, REJECTION_RETRY_SECONDS, Settings
 from rltraining_operator.status.blocked import slow_at
 from rltraining_operator.status.bounds import MESSAGE_BYTES_MAX, clip

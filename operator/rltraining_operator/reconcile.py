@@ -63,9 +63,11 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
                 return 0.0  # deleted, or replaced by a job of the same name: observe again
             observed, job = _as_heard(again, observed), again.job
             made = plan(job, observed, clock(), settings)
-        # Write the status, then delete and create children.
+        # Write the status, then delete and create children. A failure must be in the status before the
+        # pod that shows it is deleted.
         if rejection is None:
-            rejection = await _act(cluster, key, observed, made)
+            await _write(cluster, key, observed, made)
+            rejection = await _make_all(cluster, key, observed, made)
         if rejection is not None and job is not None:
             # Plan again to report the rejection in the status of this pass, and to make room for a
             # learner or replay pod that the quota refuses.
@@ -111,16 +113,6 @@ def _as_heard(observed: Observed, before: Observed) -> Observed:
         awaited=before.awaited,
         mount_failure=before.mount_failure,
     )
-
-
-async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> AdmissionFailure | None:
-    """Writes the status, then deletes and creates children. A failure must be in the status before
-    the pod that shows it is deleted.
-
-    Returns the first rejection by the cluster, if any.
-    """
-    await _write(cluster, key, observed, made)
-    return await _make_all(cluster, key, observed, made)
 
 
 async def _make_all(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> AdmissionFailure | None:

@@ -26,7 +26,7 @@ from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.paths import collection
 from rltraining_operator.pods.build import build_pod
-from rltraining_operator.pods.owned import owner_reference
+from rltraining_operator.pods.children import owner_reference
 from rltraining_operator.settings import Settings
 
 from tests.bench.table import print_table

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from rltraining_api.names import Role
 
 from rltraining.cluster.context import (
     CONTEXT,
@@ -17,7 +17,7 @@ from rltraining.cluster.context import (
     complete_job,
     with_cluster_options,
 )
-from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, print_errors
+from rltraining.commands import MANIFEST, PLAIN, Overrides, Seed, Seeds, Sweep, command
 from rltraining.local import require_local
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
@@ -26,25 +26,6 @@ app = typer.Typer()
 _command = command(app)
 
 NAME = typer.Argument(metavar="NAME", help="Name of the job.", autocompletion=complete_job)
-PLAIN = typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
-
-
-class Output(StrEnum):
-    """Values of `get --output`."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-class Role(StrEnum):
-    """Values of `logs --role`."""
-
-    LEARNER = "learner"
-    REPLAY = "replay"
-    SAMPLER = "sampler"
 
 
 @_command
@@ -54,9 +35,7 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     overrides: Overrides = None,
     seed: Seed = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the job. Default: the manifest's.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job. Default: the manifest's.")] = None,
     generate_name: Annotated[
         bool, typer.Option("--generate-name", help="Add five random letters, so each submit is a new job.")
     ] = False,
@@ -65,7 +44,6 @@ def submit(
         typer.Option(
             metavar="FILE",
             help="A Python file to send with the job, in a ConfigMap. May be given repeatedly.",
-            show_default=False,
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Watch the job until it is over.")] = False,
@@ -99,23 +77,22 @@ def submit(
       rltrain submit job.yaml --namespace team --wait
       rltrain submit job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
     """
-    with print_errors():
-        from rltraining.cluster import submit as action
-        from rltraining.sweep.plan import Request
+    from rltraining.cluster import submit as action
+    from rltraining.sweep.plan import Request
 
-        changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
-        options = action.SubmitOptions(
-            file,
-            tuple(changes),
-            name,
-            generate_name=generate_name,
-            code=tuple(code or ()),
-            wait=wait,
-            follow=follow,
-            plain=plain,
-            sweep=Request(tuple(sweep or ()), seeds),
-        )
-        raise typer.Exit(action.submit(context.client(), options))
+    changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
+    options = action.SubmitOptions(
+        file,
+        tuple(changes),
+        name,
+        generate_name=generate_name,
+        code=tuple(code or ()),
+        wait=wait,
+        follow=follow,
+        plain=plain,
+        sweep=Request(tuple(sweep or ()), seeds),
+    )
+    raise typer.Exit(action.submit(context.client(), options))
 
 
 @_command
@@ -123,15 +100,16 @@ def submit(
 def get(
     context: ClusterContext,
     name: Annotated[str | None, NAME] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="What to print.")] = Output.TABLE,
+    output: Annotated[
+        Literal["table", "wide", "json", "yaml", "name"],
+        typer.Option("--output", "-o", help="What to print."),
+    ] = "table",
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="The jobs of all namespaces.")
     ] = False,
     selector: Annotated[
         str,
-        typer.Option(
-            "--selector", "-l", help="Only jobs with these labels: team=vision.", show_default=False
-        ),
+        typer.Option("--selector", "-l", help="Only jobs with these labels: team=vision."),
     ] = "",
 ) -> None:
     """Show a job or all jobs, as kubectl get rltrainingjobs does.
@@ -142,10 +120,9 @@ def get(
       rltrain get cartpole -o yaml
       rltrain get -A -o wide
     """
-    with print_errors():
-        from rltraining.cluster import get as action
+    from rltraining.cluster import get as action
 
-        action.get(context.client(), name or "", output.value, selector, everywhere=everywhere)
+    action.get(context.client(), name or "", output, selector, everywhere=everywhere)
 
 
 @_command
@@ -168,10 +145,9 @@ def watch(
       rltrain watch cartpole
       rltrain watch cartpole --plain
     """
-    with print_errors():
-        from rltraining.cluster import watch as action
+    from rltraining.cluster import watch as action
 
-        raise typer.Exit(action.watch(context.client(), name, plain=plain))
+    raise typer.Exit(action.watch(context.client(), name, plain=plain))
 
 
 @_command
@@ -186,7 +162,6 @@ def report(
             "-o",
             metavar="FILE.html",
             help="Default: report.html in the folder of the run; <job>-report.html.",
-            show_default=False,
         ),
     ] = None,
     no_video: Annotated[
@@ -206,11 +181,10 @@ def report(
       rltrain report runs/first --output first.html --no-video
       rltrain report cartpole --namespace team
     """
-    with print_errors():
-        require_local("rltrain report")
-        from rltraining.report import command as action
+    require_local("rltrain report")
+    from rltraining.report import command as action
 
-        action.report(action.ReportOptions(target, output, video=not no_video), context.client)
+    action.report(target, output, context.client, with_video=not no_video)
 
 
 @_command
@@ -218,7 +192,7 @@ def report(
 def logs(
     context: ClusterContext,
     name: Annotated[str, NAME],
-    role: Annotated[Role, typer.Option("--role", "-r", help="Role of the process.")] = Role.LEARNER,
+    role: Annotated[Role, typer.Option("--role", "-r", help="Role of the process.")] = "learner",
     index: Annotated[str, typer.Option("--index", "-i", metavar="N|all", help="Index of the process.")] = "0",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log across restarts until the job ends.")
@@ -226,9 +200,7 @@ def logs(
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="Print the log from before the container's last restart.")
     ] = False,
-    tail: Annotated[
-        int | None, typer.Option(min=0, help="Print only the last N lines.", show_default=False)
-    ] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="Print only the last N lines.")] = None,
 ) -> None:
     """Print the logs of a job's processes.
 
@@ -241,11 +213,10 @@ def logs(
       rltrain logs cartpole --role sampler --index all --tail 10
       rltrain logs cartpole --previous
     """
-    with print_errors():
-        from rltraining.cluster import logs as action
+    from rltraining.cluster import logs as action
 
-        options = action.LogsOptions(name, role.value, index, follow=follow, previous=previous, tail=tail)
-        action.logs(context.client(), options)
+    options = action.LogsOptions(name, role, index, follow=follow, previous=previous, tail=tail)
+    action.logs(context.client(), options)
 
 
 @_command
@@ -257,10 +228,9 @@ def suspend(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 
       rltrain suspend cartpole
     """
-    with print_errors():
-        from rltraining.cluster import change as action
+    from rltraining.cluster import change as action
 
-        action.suspend(context.client(), name)
+    action.suspend(context.client(), name)
 
 
 @_command
@@ -272,10 +242,9 @@ def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 
       rltrain resume cartpole
     """
-    with print_errors():
-        from rltraining.cluster import change as action
+    from rltraining.cluster import change as action
 
-        action.resume(context.client(), name)
+    action.resume(context.client(), name)
 
 
 @_command
@@ -283,7 +252,7 @@ def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 def scale(
     context: ClusterContext,
     name: Annotated[str, NAME],
-    samplers: Annotated[int, typer.Option(min=1, help="New number of samplers.", show_default=False)],
+    samplers: Annotated[int, typer.Option(min=1, help="New number of samplers.")],
 ) -> None:
     """Change the number of samplers, also while the job runs.
 
@@ -291,10 +260,9 @@ def scale(
 
       rltrain scale cartpole --samplers 8
     """
-    with print_errors():
-        from rltraining.cluster import change as action
+    from rltraining.cluster import change as action
 
-        action.scale(context.client(), name, samplers)
+    action.scale(context.client(), name, samplers)
 
 
 @_command
@@ -304,7 +272,7 @@ def delete(
     name: Annotated[str | None, NAME] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="All jobs of this sweep instead of one job.", show_default=False),
+        typer.Option(metavar="NAME", help="All jobs of this sweep instead of one job."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all pods are deleted.")] = False,
 ) -> None:
@@ -318,10 +286,9 @@ def delete(
       rltrain delete cartpole --wait
       rltrain delete --sweep cartpole
     """
-    with print_errors():
-        from rltraining.cluster import change as action
+    from rltraining.cluster import change as action
 
-        action.delete(context.client(), name, sweep, wait=wait)
+    action.delete(context.client(), name, sweep, wait=wait)
 
 
 @_command
@@ -339,7 +306,6 @@ def compare(
         typer.Option(
             metavar="FILE.png",
             help="Also draw the learning curves; .svg and .pdf work too.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -358,10 +324,9 @@ def compare(
       rltrain compare runs/first runs/second --json
       rltrain compare cartpole --namespace team
     """
-    with print_errors():
-        from rltraining.compare import command as action
+    from rltraining.compare import command as action
 
-        action.compare(action.CompareOptions(tuple(names), as_json, as_csv, output), context.client)
+    action.compare(names, context.client, output, in_json=as_json, in_csv=as_csv)
 
 
 NAMES = tuple(str(info.callback.__name__) for info in app.registered_commands if info.callback)

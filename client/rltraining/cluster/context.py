@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from rltraining.sdk.client import RLTrainingClient
 
 COMPLETIONS_MAX = 500
-NAMESPACE = typer.Option("--namespace", "-n", help="Default: the context's.", show_default=False)
-CONTEXT = typer.Option(
-    "--context", help="A context of the kubeconfig. Default: the current one.", show_default=False
-)
-KUBECONFIG = typer.Option("--kubeconfig", help="Default: KUBECONFIG, or ~/.kube/config.", show_default=False)
+NAMESPACE = typer.Option("--namespace", "-n", help="Default: the context's.")
+CONTEXT = typer.Option("--context", help="A context of the kubeconfig. Default: the current one.")
+KUBECONFIG = typer.Option("--kubeconfig", help="Default: KUBECONFIG, or ~/.kube/config.")
 OPTIONS = {
     "namespace": Annotated[str | None, NAMESPACE],
     "context": Annotated[str | None, CONTEXT],

@@ -19,8 +19,7 @@ from rltraining.sdk.errors import JobDeletedError
 from rltraining.sdk.jobs import Jobs
 from rltraining.sdk.waiting import typed
 from rltraining.sdk.watching import Watched
-from rltraining.snapshot import EventRow, Snapshot
-from rltraining.track import Track
+from rltraining.snapshot import Eta, EventRow, Snapshot, pod_row
 
 Objects = Mapping[str, Json]
 UNSEEN_SECONDS = 20.0
@@ -53,7 +52,7 @@ class ClusterObserver:
         self._notices: dict[str, str] = {}
         self._error: ClientError | None = None
         self._closed = threading.Event()
-        self._track = Track()
+        self._eta = Eta()
         self._began = _start(
             self._job
         )  # kept when the job is resumed, so that all times have the same origin
@@ -78,7 +77,9 @@ class ClusterObserver:
         elapsed = max(0.0, ((job.status.completion_time or now) - self._began).total_seconds())
         silence = _unseen(job, now) or self._silent()
         notice = next(filter(None, self._notices.values()), silence)
-        return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
+        eta = self._eta.update(elapsed, job.status.progress.percent)
+        pods = tuple(map(pod_row, self._pods))
+        return Snapshot(job, elapsed, pods, _rows(self._events, self._began), eta, notice)
 
     def _silent(self) -> str:
         """Returns a notice if a running job has not changed for long, or an empty string."""

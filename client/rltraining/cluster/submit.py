@@ -63,7 +63,10 @@ def submit(client: RLTrainingClient, options: SubmitOptions) -> int:
 
 
 def _submit_sweep(client: RLTrainingClient, options: SubmitOptions) -> int:
-    sweep.check(generate_name=options.generate_name, follow=options.follow)
+    if options.generate_name:
+        raise UsageError("--generate-name: the jobs of a sweep are numbered: name the sweep with --name")
+    if options.follow:
+        raise UsageError("--follow: is for one job: show a sweep with --wait")
     planned = plan(options.file, options.changes, options.sweep, options.name)
     made = sweep.create(client, planned, options.code)
     namespace = made[0].metadata.namespace or client.namespace

@@ -108,14 +108,6 @@ def delete(client: RLTrainingClient, sweep: str, *, wait: bool) -> None:
         say(f"{job.metadata.name}: deleted")
 
 
-def check(*, generate_name: bool, follow: bool) -> None:
-    """Checks for options that do not apply to a sweep. Raises UsageError."""
-    if generate_name:
-        raise UsageError("--generate-name: the jobs of a sweep are numbered: name the sweep with --name")
-    if follow:
-        raise UsageError("--follow: is for one job: show a sweep with --wait")
-
-
 def _check_writes_alone(job: RLTrainingJob) -> None:
     """Raises UsageError if jobs would resume from each other's checkpoints."""
     volume = job.spec.checkpoint.volume

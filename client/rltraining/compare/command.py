@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,46 +21,36 @@ if TYPE_CHECKING:
     from rltraining.sdk.client import RLTrainingClient
 
 
-@dataclass(frozen=True)
-class CompareOptions:
-    """The options of the command line."""
-
-    names: tuple[str, ...]
-    """Folders of runs and sweeps, and names of sweeps in a cluster."""
-    as_json: bool
-    as_csv: bool
-    output: Path | None
-
-
-def compare(options: CompareOptions, client: Callable[[], RLTrainingClient]) -> None:
-    """Prints the table, and draws a picture if requested. `client` is called if a name is not a
-    folder."""
-    if options.as_json and options.as_csv:
+def compare(
+    names: Sequence[str],
+    client: Callable[[], RLTrainingClient],
+    output: Path | None,
+    *,
+    in_json: bool,
+    in_csv: bool,
+) -> None:
+    """Prints the table, and draws a picture if requested. `names`: folders of runs and sweeps, and names
+    of sweeps in a cluster, for which `client` is called."""
+    if in_json and in_csv:
         raise UsageError("--json and --csv exclude each other: leave one out")
-    if options.output is not None:
+    if output is not None:
         require_local("--output")
-        picture.check_format(options.output)
-    found = [result for name in dict.fromkeys(options.names) for result in _results(name, client)]
+        picture.check_format(output)
+    found = [result for name in dict.fromkeys(names) for result in _results(name, client)]
     compared = rows(found)
-    say(text(compared, options), nl=False)
+    if in_json or in_csv:
+        say((as_json if in_json else as_csv)(compared, estimates(compared)), nl=False)
+    else:
+        say(tables(compared))
     for note in notes(compared):
         say(note, err=True)
-    if options.output is None:
+    if output is None:
         return
     try:
-        drawn = picture.draw(compared, options.output)
+        drawn = picture.draw(compared, output)
     except OSError as error:
-        raise UsageError(f"--output {options.output}: cannot be written: {error.strerror}") from None
-    say(shown(options.output) if drawn else "no run has a return yet: nothing was drawn", err=True)
-
-
-def text(compared: Sequence[Row], options: CompareOptions) -> str:
-    """Formats the comparison in the requested format."""
-    if options.as_json:
-        return as_json(compared, estimates(compared))
-    if options.as_csv:
-        return as_csv(compared, estimates(compared))
-    return f"{tables(compared)}\n"
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from None
+    say(shown(output) if drawn else "no run has a return yet: nothing was drawn", err=True)
 
 
 def notes(compared: Sequence[Row]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 from rltraining.compare.estimates import Estimate, Interval, estimates
@@ -164,17 +164,13 @@ def _point(row: Row, estimate: Estimate | None) -> dict[str, Any]:
         "succeeded": row.succeeded,
         "failed": row.failed,
         "reached": row.reached if row.has_goal else None,
-        "return": _spread(row.mean_return),
+        "return": row.mean_return and asdict(row.mean_return),
         "estimate": None if estimate is None else dict(zip(ESTIMATES, _numbers(estimate), strict=True)),
-        "steps": _spread(row.steps),
-        "seconds": _spread(row.seconds),
-        "stepsPerSecond": _spread(row.rate),
+        "steps": row.steps and asdict(row.steps),
+        "seconds": row.seconds and asdict(row.seconds),
+        "stepsPerSecond": row.rate and asdict(row.rate),
         "runs": [_run(run) for run in row.runs],
     }
-
-
-def _spread(spread: Spread | None) -> dict[str, Any] | None:
-    return None if spread is None else {"mean": spread.mean, "std": spread.std, "n": spread.n}
 
 
 def _run(run: Result) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,25 +23,18 @@ VIDEO_SECONDS = 60.0
 """Maximum seconds of the recorded episode, which may be endless."""
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """The options of the command line."""
-
-    target: str
-    """A run's folder, or the name of a job."""
-    output: Path | None
-    video: bool
-
-
-def report(options: ReportOptions, client: Callable[[], RLTrainingClient]) -> None:
-    """Writes the page. `client` is called only if the target is a job. Raises ClientError."""
-    source, path = _source(options.target, client)
-    path = options.output or path
+def report(
+    target: str, output: Path | None, client: Callable[[], RLTrainingClient], *, with_video: bool
+) -> None:
+    """Writes the page. `client` is called only if the target, a run's folder or the name of a job, is a
+    job. Raises ClientError."""
+    source, path = _source(target, client)
+    path = output or path
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
-    if options.output is None:
+    if output is None:
         check_stays_in(path.parent, path)
-    video = _film(source) if options.video else Video(why_not="It was left out: --no-video.")
+    video = _film(source) if with_video else Video(why_not="It was left out: --no-video.")
     text = page.render(source, video, datetime.now(UTC))
     try:
         write_whole(path, text)

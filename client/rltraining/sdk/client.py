@@ -94,20 +94,20 @@ class RLTrainingClient:
         Raises JobRejectedError or JobExistsError if no job was created.
         """
         # Read and check the manifest.
-        submission = manifests.prepare(job, overrides)
-        manifest = manifests.renamed(submission.manifest, name=name, generate=generate_name)
-        config_maps = submission.config_maps
+        file = manifests.prepare(job, overrides)
+        manifest = manifests.renamed(manifests.as_written(file.job), name=name, generate=generate_name)
+        config_maps, asked = file.config_maps, file.job.metadata.namespace
         # Add user code as a ConfigMap.
         if files := tuple(code):
             manifest, made = with_code(manifest, files)
             config_maps += (made,)
         # Determine the namespace.
         given = namespace or (self.namespace if self._namespace_given else None)
-        if given and submission.namespace not in (None, given):
+        if given and asked not in (None, given):
             raise JobRejectedError(
-                f"metadata.namespace: is {submission.namespace}, but namespace {given} was asked for: leave one out"
+                f"metadata.namespace: is {asked}, but namespace {given} was asked for: leave one out"
             )
-        jobs = Jobs(self.jobs.api, given or submission.namespace or self.namespace)
+        jobs = Jobs(self.jobs.api, given or asked or self.namespace)
         manifest["metadata"]["namespace"] = jobs.namespace
         # Create the ConfigMaps, then the job.
         if config_maps and not dry_run:

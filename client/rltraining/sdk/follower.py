@@ -79,7 +79,7 @@ class Follower:
         will be none."""
         while True:
             try:
-                pod = self._pod()
+                pod = self._jobs.pod(self._log.pod)
                 run = newest(pod, self._log.container)
                 if run is not None and run.id != followed:
                     return run
@@ -136,14 +136,11 @@ class Follower:
                 failure or errors.ServerError(f"the log of pod {self._log.pod} ends immediately")
             )
 
-    def _pod(self) -> Json | None:
-        return self._jobs.pod(self._log.pod)
-
     def _look(self, run: str) -> Run | None:
         """Returns the current state of an incarnation, or None if its log is gone."""
         while True:
             try:
-                pod = self._pod()
+                pod = self._jobs.pod(self._log.pod)
             except (ConnectionLost, errors.ServerError) as error:
                 self._patience.failed(error)
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rltraining_api.job import RLTrainingJob
@@ -21,32 +20,18 @@ Source = RLTrainingJob | JobFile | Mapping[str, Any] | str | os.PathLike[str]
 """A job, a manifest as a file that was read or as data, or the path of a manifest."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A job to create, with the ConfigMaps of the same file."""
-
-    manifest: Json
-    config_maps: tuple[Json, ...]
-    job: RLTrainingJob
-
-    @property
-    def namespace(self) -> str | None:
-        """The namespace in the manifest, or None."""
-        return self.job.metadata.namespace
-
-
-def prepare(source: Source, overrides: Iterable[str] = ()) -> Submission:
+def prepare(source: Source, overrides: Iterable[str] = ()) -> JobFile:
     """Reads and validates a job. Raises JobRejectedError with a sentence per problem."""
     try:
+        if isinstance(source, JobFile):
+            return source
         if isinstance(source, RLTrainingJob):
-            return Submission(as_written(source), (), source)
+            return JobFile(source)
         if isinstance(source, Mapping):
-            job = parse_job(dict(source))
-            return Submission(as_written(job), (), job)
-        file = source if isinstance(source, JobFile) else jobfile.load(os.fspath(source), overrides)
+            return JobFile(parse_job(dict(source)))
+        return jobfile.load(os.fspath(source), overrides)
     except (ManifestError, UsageError) as error:
         raise JobRejectedError(*error.problems) from None
-    return Submission(as_written(file.job), file.config_maps, file.job)
 
 
 def as_written(job: RLTrainingJob) -> Json:

@@ -25,7 +25,7 @@ from rltraining.sweep import folder as sweep_folder
 from rltraining.sweep.display import choose
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import SweepPlan, plan
-from rltraining.sweep.snapshot import is_over
+from rltraining.sweep.snapshot import OVER
 from rltraining.units import plural
 from rltraining.whole_file import write_whole
 
@@ -39,7 +39,7 @@ def run(options: single.RunOptions) -> int:
         folder = _resumed(options)
     else:
         planned = _planned(options)
-        folder = options.workdir or sweep_folder.default(planned.name, datetime.now().astimezone())
+        folder = options.workdir or workdir.default(f"{planned.name}-sweep", datetime.now().astimezone())
         sweep_folder.check(folder, options.mode, planned)
     # Lock the folder, write a new sweep into it, and run it.
     with workdir.locked(folder):
@@ -84,7 +84,7 @@ def _execute(folder: Path, options: single.RunOptions) -> int:
         asyncio.run(execution.run(options.parallel, options.nice))
     # Print the comparison, and how to resume.
     snapshot = execution.snapshot
-    over = is_over(snapshot.rows)
+    over = all(row.phase in OVER for row in snapshot.rows)
     compared = rows(of_folder(folder)) if any(row.steps for row in snapshot.rows) else ()
     if compared:
         print_line(f"\n{tables(compared)}", sys.stdout)

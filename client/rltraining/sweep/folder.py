@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 from rltraining_api.files import read_regular
@@ -15,16 +14,11 @@ from rltraining.errors import UsageError
 from rltraining.sweep.grid import SEED
 from rltraining.sweep.plan import SweepPlan, values_of
 from rltraining.whole_file import write_whole
-from rltraining.workdir import JOB_FILE, RUNS, STATUS_FILE, SWEEP_FILE, Mode
+from rltraining.workdir import JOB_FILE, STATUS_FILE, SWEEP_FILE, Mode
 
 COMPARISON = ("comparison.json", "comparison.png")
 RUNTIME_LOG = "runtime.log"
 SWEEP_BYTES_MAX = 16 << 20
-
-
-def default(job_name: str, now: datetime) -> Path:
-    """Returns the default folder, such as `runs/cartpole-sweep-20261121-014300`."""
-    return RUNS / f"{job_name}-sweep-{now:%Y%m%d-%H%M%S}"
 
 
 def run_names(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltraining_api.job import RLTrainingJob
@@ -85,7 +85,3 @@ def stored_row(name: str, job: RLTrainingJob) -> Row:
         return Row(name, point_of(job), steps=status.progress.environment_steps)
     started = status.start_time or status.completion_time
     return row_of(name, Snapshot(job, (status.completion_time - started).total_seconds()))
-
-
-def is_over(rows: Iterable[Row]) -> bool:
-    return all(row.phase in OVER for row in rows)

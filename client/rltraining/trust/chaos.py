@@ -21,7 +21,6 @@ from rltraining_operator.local import LocalCluster
 from rltraining import run, workdir
 from rltraining.errors import ClientError, Exit
 from rltraining.plain import print_line
-from rltraining.report.command import ReportOptions
 from rltraining.report.command import report as write_report
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.trust.audit import examine, print_findings
@@ -135,7 +134,7 @@ def chaos(options: run.RunOptions, kills: Sequence[str], freezes: Sequence[str],
     }
     (folder / workdir.CHAOS_FILE).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     try:
-        write_report(ReportOptions(str(folder), output=None, video=False), RLTrainingClient)
+        write_report(str(folder), None, RLTrainingClient, with_video=False)
     except ClientError as error:
         print_line(f"note: there is no page: {error}", sys.stdout)
     return code or (Exit.FAILED if any(found.violations for found in findings) else Exit.OK)

@@ -13,11 +13,12 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 from kubernetes import client, config
 
+from rltraining_operator.engine import Meter
 from rltraining_operator.errors import (
     ClusterError,
     ConflictError,
@@ -44,13 +45,6 @@ STREAM_LINE_MAX = 1 << 22
 """Maximum bytes of one event of a watch. An object has at most 1.5 MiB."""
 
 log = logging.getLogger(__name__)
-
-
-class Meter(Protocol):
-    """Counts requests."""
-
-    def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """Records the end of a request."""
 
 
 class Gone(ClusterError):
@@ -96,19 +90,16 @@ class Api:
         self._request_seconds = request_seconds
         self._meter = meter
         self._config = credentials or load_credentials()
-        self._session: aiohttp.ClientSession | None = None
-        self._streams: aiohttp.ClientSession | None = None
-        """A separate session for watches, which otherwise would occupy the connections of
-        requests."""
+        self._sessions: dict[int, aiohttp.ClientSession] = {}
+        """By limit of connections. Watches have a separate session, since they would otherwise occupy the
+        connections of requests."""
         self.last_answer = time.monotonic()
         """When the server last answered a request, in monotonic seconds."""
 
     async def close(self) -> None:
         """Closes the connections."""
-        for session in (self._session, self._streams):
-            if session is not None:
-                await session.close()
-        self._session = self._streams = None
+        while self._sessions:
+            await self._sessions.popitem()[1].close()
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         """Gets one object or one page of a list."""
@@ -202,7 +193,7 @@ class Api:
         began, code = time.monotonic(), "none"
         headers = {**HEADERS, "Content-Type": content_type, **self._authorization()}
         try:
-            session = self._opened_streams() if verb == "WATCH" else self._opened()
+            session = self._session(0 if verb == "WATCH" else CONNECTIONS)
             async with session.request(
                 method,
                 self._config.host + path,
@@ -237,19 +228,11 @@ class Api:
             return {"Authorization": token}
         return {}
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = self._open(CONNECTIONS)
-        return self._session
-
-    def _opened_streams(self) -> aiohttp.ClientSession:
-        if self._streams is None:
-            self._streams = self._open(limit=0)
-        return self._streams
-
-    def _open(self, limit: int) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=limit, ssl=_ssl_context(self._config))
-        return aiohttp.ClientSession(connector=connector, read_bufsize=STREAM_LINE_MAX)
+    def _session(self, limit: int) -> aiohttp.ClientSession:
+        if limit not in self._sessions:
+            connector = aiohttp.TCPConnector(limit=limit, ssl=_ssl_context(self._config))
+            self._sessions[limit] = aiohttp.ClientSession(connector=connector, read_bufsize=STREAM_LINE_MAX)
+        return self._sessions[limit]
 
 
 def load_credentials() -> client.Configuration:

@@ -8,15 +8,15 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any
 
 from rltraining_api.names import CRD_NAME, KIND
 
-from rltraining_operator.engine import Engine, utc_now
+from rltraining_operator.engine import Engine, cancel, first_of, utc_now
 from rltraining_operator.errors import ClusterError, NotFoundError, UnavailableError
 from rltraining_operator.kube.api import Api
-from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster
+from rltraining_operator.kube.cluster import KubernetesCluster
 from rltraining_operator.kube.config import Config
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.health import Health, serve
@@ -71,10 +71,7 @@ async def run_operator(config: Config) -> None:
         spacing_seconds=SPACING_SECONDS,
         meter=metrics,
     )
-    watches = [
-        Watch(api, store, engine.mark, kind="Pod", selector=SELECTOR, namespace=namespace)
-        for namespace in namespaces
-    ]
+    watches = [Watch(api, store, engine.mark, namespace) for namespace in namespaces]
     jobs = JobsWatch(api, store, engine.mark, engine.resync, namespaces=config.namespaces)
     reports.mark = engine.mark
     cluster.pods_synced = {
@@ -94,7 +91,7 @@ async def run_operator(config: Config) -> None:
     parts = [_part(stop, watch.run(), "watch of pods") for watch in watches]
     parts += [_part(stop, events.run(), "events"), _part(stop, health.run(), "health")]
     try:
-        await _first_of(_prepare(api, config, cluster), stop.wait())
+        await first_of(_prepare(api, config, cluster), stop.wait())
         if not stop.is_set():
             parts.append(_part(stop, jobs.run(), "watch of jobs"))
             parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
@@ -104,7 +101,7 @@ async def run_operator(config: Config) -> None:
                 part.result()
     finally:
         # Stop the components in order, and write the remaining events.
-        await _cancel(parts)
+        await cancel(parts)
         await events.drain(DRAIN_SECONDS)
         await server.close()
         await apart.close()
@@ -121,34 +118,12 @@ async def _lead(config: Config, lease: Lease, engine: Engine, metrics: Metrics) 
         while True:
             await lease.acquire()
             metrics.leader.set(1)
-            work = [asyncio.create_task(engine.run()), asyncio.create_task(lease.hold())]
             try:
-                done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                await first_of(engine.run(), lease.hold())
             finally:
                 metrics.leader.set(0)
-                await _cancel(work)
     finally:
         await lease.release()
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first_of(work: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
-    """Waits until one of them is done and cancels the other."""
-    tasks = [asyncio.create_task(work), asyncio.create_task(other)]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        await _cancel(tasks)
 
 
 def _part(stop: asyncio.Event, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -26,7 +26,7 @@ from rltraining_operator.errors import (
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
-from rltraining_operator.kube.paths import LISTED, UNLISTED, collection, item
+from rltraining_operator.kube.paths import LISTED, SELECTOR, UNLISTED, collection, item
 from rltraining_operator.kube.pod_events import PodEvents
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.rivals import Rivals
@@ -39,8 +39,6 @@ from rltraining_operator.pods.children import covers
 
 FIELD_MANAGER = MANAGED_BY
 """The field manager of children."""
-SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-"""Selects the operator's objects in lists and watches. The server filters them."""
 LISTS_SECONDS = 2.0
 """Seconds for which a pass waits for the first lists of its namespace if there are several."""
 NO_SUCH_KIND = "could not find the requested resource"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -28,21 +28,19 @@ class Health:
     """Checks this process. Readiness: the API server answers. Liveness: the event loop and the
     watches work."""
 
-    def __init__(
-        self, api: Api, watches: Iterable[Watch], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._api, self._watches, self._clock = api, tuple(watches), clock
-        self._beat = clock()
+    def __init__(self, api: Api, watches: Iterable[Watch]) -> None:
+        self._api, self._watches = api, tuple(watches)
+        self._beat = time.monotonic()
 
     async def run(self) -> None:
         """Records a heartbeat of the event loop until cancelled."""
         while True:
-            self._beat = self._clock()
+            self._beat = time.monotonic()
             await asyncio.sleep(BEAT_SECONDS)
 
     def ill(self) -> str:
         """Returns why the process should be restarted, or an empty string."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._beat > STUCK_SECONDS:
             return f"the event loop has been blocked for {now - self._beat:.0f} s"
         deaf = [now - watch.last_sign for watch in self._watches if now - watch.last_sign > DEAF_SECONDS]
@@ -52,7 +50,7 @@ class Health:
         """Returns why the process cannot work now, or an empty string."""
         if not any(watch.synced.is_set() for watch in self._watches):
             return "the pods are not listed yet"
-        silent = self._clock() - self._api.last_answer
+        silent = time.monotonic() - self._api.last_answer
         return f"the API server has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -56,23 +55,22 @@ class Lease:
         *,
         namespace: str,
         identity: str,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._config, self._clock = api, config, clock
+        self._api, self._config = api, config
         self._namespace, self._identity = namespace, identity
         self._path = item("Lease", namespace, config.lease_name)
         self._seen: Sighting | None = None
         self._lease: Json = {}
         self._leads = False
-        self._renewed = clock()
+        self._renewed = time.monotonic()
         """When the last successful renewal was sent."""
 
     async def acquire(self) -> None:
         """Waits until this replica leads."""
         self._leads, said = False, ""
         while True:
-            began = self._clock()
-            if await self._held() and self._clock() - began < self._config.renew_seconds:
+            began = time.monotonic()
+            if await self._held() and time.monotonic() - began < self._config.renew_seconds:
                 break  # after a slower answer the lease may have expired already
             if self._seen and self._seen.holder != said:
                 said = self._seen.holder
@@ -86,8 +84,8 @@ class Lease:
         holds the lease. This replica must then stop working immediately."""
         while True:
             until = self._renewed + self._config.renew_seconds
-            await asyncio.sleep(max(0.0, min(self._config.retry_seconds, until - self._clock())))
-            began = self._clock()
+            await asyncio.sleep(max(0.0, min(self._config.retry_seconds, until - time.monotonic())))
+            began = time.monotonic()
             left = until - began
             try:
                 async with asyncio.timeout(max(left, 0.0)):
@@ -100,7 +98,7 @@ class Lease:
             elif self._seen and self._seen.holder != self._identity:
                 log.error("%s leads: another replica took the lease", self._seen.holder)
                 return
-            elif self._clock() - self._renewed >= self._config.renew_seconds:
+            elif time.monotonic() - self._renewed >= self._config.renew_seconds:
                 log.error("the lease could not be renewed for %.0f s", self._config.renew_seconds)
                 return
 
@@ -138,7 +136,7 @@ class Lease:
         try:
             await self._look()
             seen = self._seen
-            choice = judge(self._identity, seen, self._clock(), self._config.lease_seconds)
+            choice = judge(self._identity, seen, time.monotonic(), self._config.lease_seconds)
             if choice == "wait":
                 return False
             self._note(await self._write())
@@ -160,7 +158,7 @@ class Lease:
         version = lease["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.version != version:
             holder = (lease.get("spec") or {}).get("holderIdentity") or ""
-            self._seen = Sighting(holder, version, self._clock())
+            self._seen = Sighting(holder, version, time.monotonic())
 
     async def _write(self) -> Json:
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

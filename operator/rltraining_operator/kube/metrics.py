@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from rltraining_api.names import LABEL_ROLE
 
 from rltraining_operator.cluster import Key, Manifest, Ref
+from rltraining_operator.engine import Meter
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.watch import Watch
 
@@ -23,7 +24,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call] # an unused second se
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Metrics:
+class Metrics(Meter):
     """All metrics of one operator process."""
 
     def __init__(self) -> None:

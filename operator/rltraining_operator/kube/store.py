@@ -16,7 +16,7 @@ from typing import Any
 from rltraining_api.names import ANNOTATION_ENCRYPTION, ANNOTATION_TEMPLATE, KIND, LABEL_JOB_NAME
 
 from rltraining_operator.cluster import Key, Manifest
-from rltraining_operator.kube.paths import UNLISTED, api_version
+from rltraining_operator.kube.paths import PLACES, UNLISTED
 from rltraining_operator.kube.rivals import status_writers
 
 Json = dict[str, Any]
@@ -104,12 +104,21 @@ class Store:
         known = self._find(kind, key, found)
         if known is not None and known["metadata"]["uid"] != metadata["uid"]:
             return None
-        self._drop(kind, key, metadata["name"])
+        self.forget(key, kind, metadata["name"])
         return key
 
     def forget(self, key: Key, kind: str, name: str) -> None:
-        """Drops a child from the cache, so that the next pass checks whether it still exists."""
-        self._drop(kind, key, name)
+        """Drops an object from the cache, so that the next pass checks whether it still exists."""
+        if kind == KIND:
+            self._jobs.pop(key, None)
+            self._writers.pop(key, None)
+            gone = [it for it in self._children.get(key, {}) if it[0] in UNLISTED]
+            for its, child in gone:  # no watch and no list reports their deletion
+                self.forget(key, its, child)
+        elif children := self._children.get(key):
+            children.pop((kind, name), None)
+            if not children:
+                del self._children[key]
 
     def missing(
         self, kind: str, seen: Iterable[str], version: str, namespace: str = ""
@@ -140,18 +149,6 @@ class Store:
         if known is None:
             return True
         return int(found["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])
-
-    def _drop(self, kind: str, key: Key, name: str) -> None:
-        if kind == KIND:
-            self._jobs.pop(key, None)
-            self._writers.pop(key, None)
-            gone = [it for it in self._children.get(key, {}) if it[0] in UNLISTED]
-            for its, child in gone:  # no watch and no list reports their deletion
-                self._drop(its, key, child)
-        elif children := self._children.get(key):
-            children.pop((kind, name), None)
-            if not children:
-                del self._children[key]
 
     def _bury(self, metadata: Mapping[str, Any]) -> None:
         now = self._clock()
@@ -187,7 +184,7 @@ def _slim(kind: str, found: Json) -> Json:
     found["metadata"].pop("managedFields", None)
     # Items of a list lack both fields. Without them no child equals its desired state, and each
     # pass patches all.
-    return {"apiVersion": api_version(kind), "kind": kind} | found
+    return {"apiVersion": PLACES[kind][0], "kind": kind} | found
 
 
 def _some(found: Mapping[str, Any], names: Iterable[str]) -> Json:

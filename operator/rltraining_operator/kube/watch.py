@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rltraining_operator.cluster import Key
 from rltraining_operator.errors import ClusterError
 from rltraining_operator.kube.api import Api, Gone
-from rltraining_operator.kube.paths import collection
+from rltraining_operator.kube.paths import SELECTOR, collection
 from rltraining_operator.kube.store import Store
 
 STREAM_SECONDS = 300
@@ -34,22 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Keeps the cached objects of one kind, in one namespace or all, equal to those of the
-    server."""
+    """Keeps the cached pods of jobs, in one namespace or all, equal to the pods on the server."""
 
-    def __init__(
-        self,
-        api: Api,
-        store: Store,
-        mark: Callable[[Key], None],
-        *,
-        kind: str,
-        selector: str,
-        namespace: str = "",
-    ) -> None:
+    def __init__(self, api: Api, store: Store, mark: Callable[[Key], None], namespace: str = "") -> None:
         self._api, self._store, self._mark = api, store, mark
-        self._kind, self._namespace = kind, namespace
-        self._path, self._selector = collection(kind, namespace), selector
+        self._namespace, self._path = namespace, collection("Pod", namespace)
         self._version = ""
         """The version of the last received event. Empty if the objects must be listed."""
         self.synced = asyncio.Event()
@@ -87,15 +76,15 @@ class Watch:
         """Lists all objects. Removes cached objects that are missing from the list."""
         seen: set[str] = set()
         version = ""
-        async for page in self._api.pages(self._path, self._selector):
+        async for page in self._api.pages(self._path, SELECTOR):
             self.last_sign = time.monotonic()
             version = version or page["metadata"]["resourceVersion"]
             for found in page["items"]:
                 seen.add(found["metadata"]["uid"])
-                self._note(self._store.put(self._kind, found))
+                self._note(self._store.put("Pod", found))
             await asyncio.sleep(0)  # a large list must not block other tasks
-        for lost in self._store.missing(self._kind, seen, version, self._namespace):
-            self._note(self._store.remove(self._kind, lost))
+        for lost in self._store.missing("Pod", seen, version, self._namespace):
+            self._note(self._store.remove("Pod", lost))
         self._version = version
 
     async def _follow(self) -> None:
@@ -105,7 +94,7 @@ class Watch:
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(STREAM_SECONDS),
-            "labelSelector": self._selector,
+            "labelSelector": SELECTOR,
         }
         async for event in self._api.stream(self._path, query, silence_seconds=SILENCE_SECONDS):
             self.last_sign = time.monotonic()
@@ -113,9 +102,9 @@ class Watch:
             self._version = found["metadata"]["resourceVersion"]
             match event["type"]:
                 case "ADDED" | "MODIFIED":
-                    self._note(self._store.put(self._kind, found))
+                    self._note(self._store.put("Pod", found))
                 case "DELETED":
-                    self._note(self._store.remove(self._kind, found))
+                    self._note(self._store.remove("Pod", found))
 
     def _note(self, key: Key | None) -> None:
         if key is not None:

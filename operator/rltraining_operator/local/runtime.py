@@ -48,20 +48,6 @@ class Command:
     title: str
 
 
-class Process(Protocol):
-    """A started process, which leads a process group."""
-
-    @property
-    def pid(self) -> int: ...
-
-    async def wait(self) -> Exit:
-        """Waits until the process and its whole group have ended, and returns how the process
-        ended."""
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal to the whole group. Does nothing if the process has ended."""
-
-
 class Runtime(Protocol):
     """Starts processes."""
 
@@ -132,8 +118,8 @@ class SharedRuntime:
 
 
 @dataclass
-class _WarmProcess:
-    """A fork of a template."""
+class Process:
+    """A fork of a template, which leads a process group."""
 
     pid: int
     id: int
@@ -141,9 +127,12 @@ class _WarmProcess:
     ended: asyncio.Future[Exit] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     async def wait(self) -> Exit:
+        """Waits until the process and its whole group have ended, and returns how the process
+        ended."""
         return await asyncio.shield(self.ended)
 
     def send_signal(self, number: int) -> None:
+        """Sends a signal to the whole group. Does nothing if the process has ended."""
         if not self.ended.done():
             self.template.send({"id": self.id, "signal": int(number)})
 
@@ -157,8 +146,8 @@ class _Template:
         self._writer = writer
         self._log = log
         self._ids = itertools.count()
-        self._starting: dict[int, asyncio.Future[_WarmProcess]] = {}
-        self._children: dict[int, _WarmProcess] = {}
+        self._starting: dict[int, asyncio.Future[Process]] = {}
+        self._children: dict[int, Process] = {}
         self._error = ""
         """Why the template could not import the program."""
         self._listening: asyncio.Task[None] | None = None
@@ -189,7 +178,7 @@ class _Template:
 
     async def start(self, command: Command) -> Process:
         number = next(self._ids)
-        started: asyncio.Future[_WarmProcess] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
         self._starting[number] = started
         self.send(
             {
@@ -252,7 +241,7 @@ class _Template:
         elif "error" in message:
             started.set_exception(StartError(message["error"]))
         else:
-            process = self._children[number] = _WarmProcess(message["pid"], number, self)
+            process = self._children[number] = Process(message["pid"], number, self)
             started.set_result(process)
 
     def _end(self, number: int, how: Exit) -> None:

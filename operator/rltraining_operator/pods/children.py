@@ -24,6 +24,7 @@ from rltraining_api.names import (
     budget_name,
     claim_name,
     config_map_name,
+    job_labels,
     network_policy_name,
     pod_group_name,
     secret_name,
@@ -33,7 +34,6 @@ from rltraining_api.names import (
 from rltraining_operator.observe.observed import Observed
 from rltraining_operator.pods.build import JOB_KEY, TOKEN_KEY
 from rltraining_operator.pods.gang import build_pod_group
-from rltraining_operator.pods.owned import build_owned, owner_reference
 from rltraining_operator.settings import Settings
 
 Manifest = dict[str, Any]
@@ -59,7 +59,7 @@ class Child:
     """The resource in the API."""
     name: Callable[[Observed], str]
     builder: Callable[[Parent, Manifest], Manifest | None]
-    """Returns the common part of the manifest (see `build_owned`) with the content. None: the child is
+    """Returns the common part of the manifest with the content. None: the child is
     not created now, and an existing one stays."""
     api_version: str = "v1"
     """Empty if `builder` sets it, because several APIs define the kind."""
@@ -90,9 +90,30 @@ class Child:
         """Returns the manifest, or None if the child should not be created now."""
         if self.wanted is not None and not self.wanted(parent):
             return None
-        owner = owner_reference(parent.job, parent.observed.uid)
-        name = self.name(parent.observed)
-        return self.builder(parent, build_owned(parent.job, owner, self.kind, name, self.api_version))
+        common = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {
+                "name": self.name(parent.observed),
+                "namespace": parent.job.metadata.namespace or "default",
+                "labels": job_labels(parent.job.metadata.name),
+                "ownerReferences": [owner_reference(parent.job, parent.observed.uid)],
+            },
+        }
+        return self.builder(parent, common)
+
+
+def owner_reference(job: RLTrainingJob, uid: str) -> Manifest:
+    """Returns the reference that makes the job the owner. Garbage collection deletes the child with
+    its owner."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.metadata.name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def build_service(parent: Parent, common: Manifest) -> Manifest:

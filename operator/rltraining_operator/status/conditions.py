@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -67,13 +67,8 @@ class Conditions:
             observed_generation=self.generation,
             last_transition_time=old.last_transition_time if old and old.status == status else self.now,
         )
-        if old is None:
-            return Conditions((*self.items, new), self.generation, self.now)
-        return Conditions(
-            tuple(new if condition.type == kind else condition for condition in self.items),
-            self.generation,
-            self.now,
-        )
+        items = [new if condition.type == kind else condition for condition in self.items]
+        return replace(self, items=(*items, *([] if old else [new])))
 
     def lift(self, reported: Iterable[ReportedCondition]) -> Conditions:
         """Returns the conditions with the conditions of a learner's report, as far as there is

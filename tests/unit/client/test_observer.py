@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rltraining.snapshot import PodRow
-from rltraining.track import pod_row
+from rltraining.snapshot import PodRow, pod_row
 from rltraining_operator.observe.observed import Pod
 
 RUNNING = {"running": {}}

@@ -12,7 +12,7 @@ from rltraining import built_in
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.run import warn_of_old_status
 from rltraining.snapshot import Snapshot
-from rltraining.summary import Again, failure, results, summary
+from rltraining.summary import failure, results, summary
 from rltraining_api.curve import CurvePoint
 from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.job import Metadata
@@ -24,8 +24,8 @@ def point(steps: int, mean_return: float) -> CurvePoint:
     return CurvePoint(environment_steps=steps, seconds=steps, mean_return=mean_return)
 
 
-def text_of(last: Snapshot, folder: Path, again: Again | None = None) -> str:
-    return summary(last, folder, has_curve=False, again=again)
+def text_of(last: Snapshot, folder: Path, **again: object) -> str:
+    return summary(last, folder, has_curve=False, **again)
 
 
 @pytest.fixture
@@ -160,8 +160,8 @@ def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> 
     assert text_of(snapshot("Failed"), folder).endswith(
         "\n\nTry again after fixing the error:  rltrain run FILE"
     )
-    again = Again(("seed=7", "environment.id=maze: v0"), named=True)
-    assert text_of(snapshot("Failed"), folder, again=again).endswith(
+    again = {"changes": ("seed=7", "environment.id=maze: v0"), "named": True}
+    assert text_of(snapshot("Failed"), folder, **again).endswith(
         "  rltrain run FILE --workdir runs/x --overwrite --set seed=7 --set 'environment.id=maze: v0'"
     )
 
@@ -194,7 +194,7 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
         "(reads runs/x/job.yaml; "
         "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
     )
-    again = text_of(last, folder, again=Again(("seed=7",)))
+    again = text_of(last, folder, changes=("seed=7",))
     assert again.endswith("rltrain run 'my job.yaml' --workdir runs/x --resume --set seed=7)")
 
 

@@ -16,7 +16,7 @@ from rltraining_api.names import API_VERSION, KIND, PLURAL
 from rltraining_operator.cluster import Event, Key, Ref
 from rltraining_operator.engine import Engine, utc_now
 from rltraining_operator.errors import ConflictError, NameTakenError, RejectedError, UnavailableError
-from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster, merge_patch
+from rltraining_operator.kube.cluster import KubernetesCluster, merge_patch
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.reports import Reports
@@ -52,7 +52,7 @@ class Scene:
         self.cluster = KubernetesCluster(api, self.store, self.events, Reports(), self.metrics, **options)
         self.cluster.tokens = Tokens(b"k" * 32)
         self.engine = Engine(self.cluster, workers=8, resync_seconds=0.2, meter=self.metrics)
-        self.watch = Watch(api, self.store, self.engine.mark, kind="Pod", selector=SELECTOR)
+        self.watch = Watch(api, self.store, self.engine.mark)
         self.cluster.pods_synced = {"": self.watch.synced}
 
     @asynccontextmanager

@@ -35,9 +35,7 @@ def test_what_a_replica_may_do(seen: Sighting | None, choice: str) -> None:
 class Replica:
     def __init__(self, server: FakeApiServer, name: str, record: list[str]) -> None:
         self.name, self._record = name, record
-        self.lease = Lease(
-            server.api(request_seconds=5.0), CONFIG, namespace="ops", identity=name, clock=time.monotonic
-        )
+        self.lease = Lease(server.api(request_seconds=5.0), CONFIG, namespace="ops", identity=name)
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:

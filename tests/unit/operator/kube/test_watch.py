@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server, self.store, self.marked = server, Store(), list[Key]()
-        self.watch = Watch(server.api(), self.store, self.marked.append, kind="Pod", selector=SELECTOR)
+        self.watch = Watch(server.api(), self.store, self.marked.append)
 
     def names(self) -> list[str]:
         return sorted(child["metadata"]["name"] for child in self.store.children(KEY))
