@@ -22,7 +22,7 @@ OPERATOR = (
     ("docs/install.md", "helm test rltraining-operator --namespace rltraining-system"),
     (
         "docs/operations/runbook.md",
-        "kubectl logs --namespace rltraining-system --selector app.kubernetes.io/name=rltraining-operator --prefix --tail 100",
+        "kubectl logs --namespace rltraining-system --selector app.kubernetes.io/component=operator --prefix --tail 100",
     ),
 )
 RUN = (
