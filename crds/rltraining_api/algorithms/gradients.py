@@ -31,7 +31,7 @@ MINIBATCHES_HOLD_STEPS = (
     "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
 )
 MINIBATCHES_HOLD_SEQUENCES = (
-    "ppo.minibatches must be at most environment.numEnvs x rolloutLength / sequenceLength with network.lstm"
+    "with network.lstm, ppo.minibatches must be at most environment.numEnvs x rolloutLength / sequenceLength"
 )
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"

@@ -72,7 +72,7 @@ PROBLEMS = {
         "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout, got 4"
     ),
     "algorithm: {ppo: {minibatches: 7, rolloutLength: 30}}, environment: {id: A, numEnvs: 3}, network: {mlp: {}, lstm: {}}": (
-        "ppo.minibatches must be at most environment.numEnvs x rolloutLength / sequenceLength with network.lstm, got 7"
+        "with network.lstm, ppo.minibatches must be at most environment.numEnvs x rolloutLength / sequenceLength, got 7"
     ),
     "tracking: {secretName: keys}": "at least one tracker is needed: wandb or mlflow",
     "tracking: {wandb: {project: a/b}}": "spec.tracking.wandb.project",
