@@ -284,7 +284,7 @@ def test_a_gradient_goes_back_to_the_first_step_of_its_sequence() -> None:
     unroll = make_unroll(*made)
     length, end = 2, len(unroll["valid"])
     state, pieces = unroll["state"], []
-    assert network.lstm is not None
+    # Compute the outputs of each sequence, and detach the state after it.
     for start in range(0, end, length):
         rows = slice(start, min(start + length, end))
         observation, first = unroll["observation"][rows], unroll["first"][rows]
@@ -293,6 +293,7 @@ def test_a_gradient_goes_back_to_the_first_step_of_its_sequence() -> None:
             _, state = network.policy(observation[step], state, first[step])
         state = tuple(part.detach() for part in state)
     policies, values = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    # Compute the loss without clipping and normalisation.
     valid = unroll["valid"]
     settings = whole(sequence_length=length, advantage_normalization=False, clip_range=1e9)
     rollouts = begun(settings, made, unroll)
