@@ -32,14 +32,19 @@ FREEZE_SECONDS = 5.0
 
 
 class Chaos:
-    """Disturbs the processes of a job until it is cancelled. The times follow from the job's seed."""
+    """Disturbs the processes of a job until it is cancelled.
 
-    def __init__(self, disturbances: Sequence[Disturbance], *, quiet: bool = False) -> None:
+    ``seed``: decides the times. None: the job's seed.
+    """
+
+    def __init__(
+        self, disturbances: Sequence[Disturbance], *, quiet: bool = False, seed: int | None = None
+    ) -> None:
         self.occurrences: list[Occurrence] = []
         self.folder: Path | None = None
         """The run's folder."""
         self._disturbances = disturbances
-        self._quiet = quiet
+        self._quiet, self._seed = quiet, seed
         self._began = 0.0
 
     async def disturb(self, cluster: LocalCluster, key: Key) -> None:
@@ -48,9 +53,10 @@ class Chaos:
         await cluster.until(
             key, lambda job: job.status.phase == "Running" and bool(job.status.progress.environment_steps)
         )
+        seed = cluster.job(key).spec.seed if self._seed is None else self._seed
         async with asyncio.TaskGroup() as group:
             for number, disturbance in enumerate(self._disturbances):
-                chance = random.Random(f"{cluster.job(key).spec.seed} {number}")
+                chance = random.Random(f"{seed} {number}")
                 group.create_task(self._repeat(cluster, key, disturbance, chance))
 
     async def _repeat(
