@@ -264,18 +264,28 @@ def test_an_lstm_needs_as_many_sequences_as_minibatches() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 4, 5])
 def test_sequences_have_the_outputs_of_the_whole_rollout(length: int) -> None:
-    """Before the first update a sequence begins with the state that the network has there, also where it does not
+    """At the start of each epoch a sequence begins with the state that the network has there, also where it does not
     divide the rollout, so that the loss is the same however the rollout is cut."""
     made = make_network(lstm=True)
     unroll = make_unroll(*made)
     assert len(unroll["valid"]) > length
-    expected = begun(whole(), made, unroll).gradient(0)
 
-    found = begun(whole(sequence_length=length), made, unroll).gradient(0)
+    def both_epochs(settings: Ppo) -> list[Gradient]:
+        """Returns the gradients of two epochs. Between them all parameters change."""
+        rollouts = begun(settings, made, unroll)
+        first = of(rollouts, 0)
+        with torch.no_grad():
+            for parameter in rollouts._network.parameters():
+                parameter.mul_(1.5)
+        return [first, of(rollouts, 1)]
 
-    assert found.weight == expected.weight
-    for name in expected.terms.keys() - {"gradient_norm"}:
-        assert found.terms[name] == pytest.approx(expected.terms[name], rel=1e-5, abs=1e-6), name
+    expected = both_epochs(whole(epochs=2))
+    found = both_epochs(whole(epochs=2, sequence_length=length))
+
+    for one, other in zip(found, expected, strict=True):
+        assert one.weight == other.weight
+        for name in other.terms.keys() - {"gradient_norm"}:
+            assert one.terms[name] == pytest.approx(other.terms[name], rel=1e-5, abs=1e-6), name
 
 
 def test_a_gradient_goes_back_to_the_first_step_of_its_sequence() -> None:

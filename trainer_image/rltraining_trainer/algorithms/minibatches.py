@@ -36,7 +36,8 @@ class Minibatches:
     """Splits each epoch of a rollout into ``count`` minibatches of random steps.
 
     For a network with an LSTM, which needs steps in order, they consist of random sequences instead. Each environment's
-    rollout is cut into sequences, and a sequence starts with the recurrent state that the network has before it.
+    rollout is cut into sequences. A sequence starts with the recurrent state that the network had before it at the start of the
+    epoch: states of the first epoch made learning unstable later.
 
     Args:
         network: computes the outputs of each minibatch.
@@ -51,7 +52,7 @@ class Minibatches:
     figures: Tensor
     """``[4, T, B]``: log-probabilities, advantages, returns and old values. Set it before `get`."""
     _states: State
-    """With an LSTM: the states before all sequences."""
+    """With an LSTM: the states before all sequences, at the start of the epoch."""
     _length: int
 
     def __init__(self, network: ActorCritic, unroll: Unroll, count: int, length: int) -> None:
@@ -74,12 +75,7 @@ class Minibatches:
                 "sequenceLength or more environments (spec.environment.numEnvs)"
             )
         self._items = torch.arange(sequences, device=valid.device)
-        # Compute the recurrent state before each sequence.
-        self._length, self._states = min(length, steps), unroll["state"]
-        if length < steps:
-            observation, first = (unroll[name][:steps] for name in ("observation", "first"))
-            with torch.no_grad():
-                self._states = network.states(observation, unroll["state"], first, length)
+        self._length = min(length, steps)
 
     def get(self, position: int) -> Minibatch | None:
         """Returns the minibatch with this index over all epochs, or None if it has no valid step."""
@@ -96,11 +92,22 @@ class Minibatches:
         """Shuffles the items. The order is drawn on the CPU, so it is the same on every device."""
         order = torch.randperm(len(self._items)).to(self._items.device)
         self._order = self._items.index_select(0, order)
-        if self._network.lstm is None:
-            # Reorder small columns once per epoch. Observations may be large and are gathered per
-            # minibatch.
-            action = self._unroll["action"].flatten(0, 1).index_select(0, self._order)
-            self._ordered = action, self.figures.flatten(1).index_select(1, self._order)
+        if self._network.lstm is not None:
+            self._states = self._current_states()
+            return
+        # Reorder small columns once per epoch. Observations may be large and are gathered per
+        # minibatch.
+        action = self._unroll["action"].flatten(0, 1).index_select(0, self._order)
+        self._ordered = action, self.figures.flatten(1).index_select(1, self._order)
+
+    def _current_states(self) -> State:
+        """Returns the states that the network has before all sequences."""
+        unroll, steps = self._unroll, len(self._unroll["valid"])
+        if self._length == steps:
+            return unroll["state"]
+        observation, first = (unroll[name][:steps] for name in ("observation", "first"))
+        with torch.no_grad():
+            return self._network.states(observation, unroll["state"], first, self._length)
 
     def _of_steps(self, start: int, stop: int) -> Minibatch | None:
         """Returns the steps from ``start`` to ``stop`` in the current order."""
