@@ -163,13 +163,13 @@ class World:
             assert self.pods[ref.name]["metadata"]["uid"] == ref.uid
             self.ask_to_end(ref.name)
 
-    def settle(self) -> Plan:
-        """Steps until nothing is left to do except rejected children. Returns the last plan."""
+    def settle(self) -> World:
+        """Steps until nothing is left to do except rejected children."""
         for _ in range(6):
             before = self.moved
             made = self.step()
             if made.empty or self.job_deleted or (self.rejected and self.moved == before):
-                return made
+                return self
         raise AssertionError(f"no fixed point: {made}")
 
     # The users', the cluster's and the kubelet's side
@@ -235,10 +235,7 @@ class World:
         return self
 
     def _bring_up(self) -> World:
-        self.settle()
-        self.run()
-        self.settle()
-        return self
+        return self.settle().run().settle()
 
     def die(self, name: str, code: int, reason: str = "Error", message: str = "") -> World:
         """Ends the container. A restart follows if the restart policy allows it."""

@@ -66,8 +66,7 @@ TRAINER = f"pod {LEARNER}, container trainer"
     ],
 )
 def test_what_keeps_a_pod_from_starting(happen: Callable[[World], Any], reason: str, sentence: str) -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     world.events.clear()
     happen(world)
     world.step()
@@ -117,8 +116,7 @@ def test_what_ended_a_pod_as_a_whole(why: str, reason: str, sentence: str) -> No
 
 def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
-    world = make_world(checkpoint={"volume": {"claimTemplate": {"spec": spec}}})
-    world.settle()
+    world = make_world(checkpoint={"volume": {"claimTemplate": {"spec": spec}}}).settle()
     world.others["PersistentVolumeClaim", "demo-checkpoints"]["status"] = {"phase": "Pending"}
     unscheduled(UNBOUND)(world)
     world.settle()
@@ -134,8 +132,7 @@ def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
     ],
 )
 def test_a_pod_that_has_a_node_and_no_container_for_long(sandbox: str, cause: str) -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     conditions = [
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": world.now.isoformat()},
         *([{"type": "PodReadyToStartContainers", "status": sandbox}] if sandbox else []),
@@ -167,8 +164,7 @@ def test_on_one_machine_a_process_that_starts_slowly_is_no_matter_of_a_cluster()
 
 
 def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     world.unreachable = True
     world.after(UNREACHABLE_SECONDS - 1).settle()
     assert world.condition("Progressing") == ("True", "Training")
@@ -186,8 +182,7 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
 
 
 def test_a_known_problem_is_told_before_the_learners_silence() -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     world.unreachable = True
     world.wait_for(SAMPLER_0, "ImagePullBackOff", PULL)
     world.pods[SAMPLER_0]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
@@ -197,8 +192,7 @@ def test_a_known_problem_is_told_before_the_learners_silence() -> None:
 
 
 def test_members_that_are_awaited_are_named_and_counted() -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     assert world.status.message == f"waiting for pod {LEARNER} and 2 more to be ready"
     world.run(LEARNER).settle()
     assert world.status.message == f"waiting for pod {SAMPLER_0} and 1 more to be ready"
@@ -220,8 +214,7 @@ def test_on_one_machine_an_unreachable_learner_is_no_matter_of_a_cluster() -> No
 
 
 def test_a_learner_whose_answers_are_no_reports_is_said_to_misreport() -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     world.bad_report = "4 errors, the first: conditions.0.type: Field required"
     world.after(UNREACHABLE_SECONDS).settle()
     assert world.condition("Progressing") == ("Unknown", "LearnerReportInvalid")
@@ -244,8 +237,7 @@ def test_a_job_that_is_older_than_the_operators_key_trains_on_and_says_what_to_d
 
 @pytest.mark.parametrize("away", [UNREACHABLE_SECONDS + 1, STALL_SECONDS + 1])
 def test_an_operator_that_was_away_says_nothing_before_the_learner_could_answer(away: float) -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     before = list(world.events)
     world.awaited = True
     world.after(away).settle()
@@ -263,8 +255,7 @@ def test_an_operator_that_was_away_says_nothing_before_the_learner_could_answer(
 def test_what_was_said_stands_until_another_operator_knows_better(
     silent: bool, said: tuple[str, str]
 ) -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     world.unreachable = silent
     world.after(STALL_SECONDS).settle()
     assert world.condition("Progressing") == said
@@ -278,8 +269,7 @@ def test_what_was_said_stands_until_another_operator_knows_better(
 
 
 def test_of_a_new_learner_that_is_not_ready_it_is_not_said_that_it_is_and_does_not_answer() -> None:
-    world = make_world().up().say(report(5))
-    world.settle()
+    world = make_world().up().say(report(5)).settle()
     world.unreachable = True
     world.after(UNREACHABLE_SECONDS).settle()
     assert "does not answer" in world.status.message

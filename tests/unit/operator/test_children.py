@@ -15,8 +15,7 @@ from rltraining_operator.settings import Settings
 
 
 def pod(name: str = LEARNER, **spec: Any) -> dict[str, Any]:
-    world = make_world(**spec)
-    world.settle()
+    world = make_world(**spec).settle()
     return world.pods[name]
 
 
@@ -137,8 +136,7 @@ def test_a_template_is_merged() -> None:
 def test_checkpoints_of_the_first_learner_are_on_the_claim(
     volume: dict[str, Any] | None, claim: str | None
 ) -> None:
-    world = make_world(learner={"replicas": 2}, checkpoint={"volume": volume} if volume else {})
-    world.settle()
+    world = make_world(learner={"replicas": 2}, checkpoint={"volume": volume} if volume else {}).settle()
     outputs = {
         name: next(v for v in made["spec"]["volumes"] if v["name"] == "output")
         for name, made in world.pods.items()
@@ -170,8 +168,7 @@ def test_user_code_is_mounted_and_named() -> None:
 
 
 def test_everything_is_owned_and_labelled() -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     for child in (*world.pods.values(), *world.others.values()):
         owner = child["metadata"]["ownerReferences"][0]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("RLTrainingJob", "job-uid", True)
@@ -180,8 +177,7 @@ def test_everything_is_owned_and_labelled() -> None:
 
 
 def test_the_trainer_reads_a_whole_job() -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     data = json.loads(world.others["ConfigMap", "demo-config"]["data"]["job.json"])
     resolved = parse_job(data)
     assert resolved.spec == world.parsed.spec
@@ -205,8 +201,7 @@ def test_the_trainer_reads_whose_job_it_is(namespace: str | None, read: str) -> 
 
 def test_pods_get_the_token_from_the_secret_of_this_job_alone() -> None:
     """The Secret of an earlier job of the same name may still exist, and must not be used."""
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     secret = world.others["Secret", "demo-token-job-uid"]
     assert base64.b64decode(secret["data"]["token"]).decode() == TOKEN
     assert secret["immutable"] is True

@@ -62,8 +62,7 @@ def test_progress_ends_the_row() -> None:
 
 
 def test_progress_that_is_known_and_not_yet_written_counts() -> None:
-    world = make_world(runPolicy={"backoffLimit": 0}).up().say(report(1))
-    world.settle()
+    world = make_world(runPolicy={"backoffLimit": 0}).up().say(report(1)).settle()
     for _ in range(DISRUPTIONS_MAX):
         world.crash(SAMPLER_0, 137).after(1).settle()
     world.say(report(2)).crash(SAMPLER_0, 137).step()

@@ -11,8 +11,7 @@ from rltraining_api.names import ANNOTATION_TEMPLATE
 
 def gang(samplers: int = 2, template: dict[str, Any] | None = None, **policy: Any) -> World:
     sampler = {"replicas": samplers} | ({"template": template} if template else {})
-    world = make_world(sampler=sampler, runPolicy={"schedulingPolicy": policy})
-    world.settle()
+    world = make_world(sampler=sampler, runPolicy={"schedulingPolicy": policy}).settle()
     assert world.step().empty, "what the scheduler's API adds is left alone"
     return world
 
@@ -28,8 +27,7 @@ def group(world: World) -> dict[str, Any]:
 
 
 def test_without_a_policy_there_is_nothing() -> None:
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     for pod in world.pods.values():
         assert annotations(pod) == {}
         assert "schedulerName" not in pod["spec"]
@@ -76,8 +74,7 @@ def test_a_run_begins_with_all_learners_all_replay_pods_and_one_sampler(
     spec: dict[str, Any], asked: int | None, together: int, key: str, field: str
 ) -> None:
     policy = {"schedulingPolicy": {key: {field: asked} if asked else {}}}
-    world = make_world(**spec, runPolicy=policy)
-    world.settle()
+    world = make_world(**spec, runPolicy=policy).settle()
     assert group(world)["spec"]["minMember"] == together
 
 

@@ -23,8 +23,7 @@ RANGE = "net.ipv4.ip_local_port_range"
 def settled(settings: Settings | None = None, **spec: Any) -> World:
     world = make_world(**spec)
     world.settings = settings or Settings()
-    world.settle()
-    return world
+    return world.settle()
 
 
 def learner(settings: Settings | None = None, **template: Any) -> dict[str, Any]:
@@ -68,8 +67,7 @@ def test_a_job_cannot_make_a_service_of_any_name() -> None:
 
 
 def test_a_policy_that_is_no_longer_wanted_is_taken_away() -> None:
-    world = settled().run()
-    world.settle()
+    world = settled().run().settle()
     world.settings = Settings(network_policy=False)
     world.settle()
     assert {kind for kind, _ in world.others} == {"Service", "ConfigMap", "Secret"}
@@ -88,8 +86,7 @@ def test_a_job_or_else_the_installation_decides_whether_learners_may_be_evicted(
     job: str | None, installation: LearnerEviction, refused: bool
 ) -> None:
     policy = {"learnerEviction": job} if job else {}
-    world = settled(Settings(learner_eviction=installation), runPolicy=policy).run()
-    world.settle()
+    world = settled(Settings(learner_eviction=installation), runPolicy=policy).run().settle()
     assert (("PodDisruptionBudget", "demo-learner") in world.others) == refused
 
 
@@ -118,8 +115,7 @@ def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
 
 
 def test_replay_pods_are_guarded_like_learners() -> None:
-    world = make_world(runPolicy={"learnerEviction": "Refuse"}, **dedicated(2))
-    world.settle()
+    world = make_world(runPolicy={"learnerEviction": "Refuse"}, **dedicated(2)).settle()
     assert ("PodDisruptionBudget", "demo-replay") not in world.others, "there is nothing to protect yet"
     world.run().settle()
     budget = world.others["PodDisruptionBudget", "demo-replay"]["spec"]
@@ -132,8 +128,7 @@ def test_replay_pods_are_guarded_like_learners() -> None:
 @pytest.mark.parametrize(("code", "clean"), [(0, "All"), (0, "None"), (64, "Running"), (64, "None")])
 def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
     policy = {"cleanPodPolicy": clean, "learnerEviction": "Refuse"}
-    world = make_world(runPolicy=policy, **dedicated(2)).up()
-    world.settle()
+    world = make_world(runPolicy=policy, **dedicated(2)).up().settle()
     budgets = {("PodDisruptionBudget", "demo-learner"), ("PodDisruptionBudget", "demo-replay")}
     assert budgets <= world.others.keys()
     world.die(LEARNER, code, message=termination("", "", report(1, "Finished"))).step()
@@ -142,8 +137,7 @@ def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
 
 
 def test_a_budget_that_outlived_its_job_is_found() -> None:
-    world = settled(REFUSE).run()
-    world.settle()
+    world = settled(REFUSE).run().settle()
     budget = world.others["PodDisruptionBudget", "demo-learner"]
     world.die(LEARNER, 0, message=termination("Completed", "", report(1, "Finished"))).settle()
     world.after(100).settle()

@@ -18,8 +18,7 @@ SENTENCE = f"pod {LEARNER} cannot start: {CAUSE}"
 
 def stuck(*names: str) -> World:
     """Returns a job with scheduled pods. The ConfigMap of its learner is missing."""
-    world = make_world()
-    world.settle()
+    world = make_world().settle()
     world.schedule(*(names or (LEARNER,)), PodReadyToStartContainers="False")
     world.event_of(LEARNER, "FailedMount", MISSING)
     world.events.clear()
@@ -42,14 +41,12 @@ def test_a_missing_config_map_is_named_after_seconds_in_condition_message_and_ev
     assert (world.condition("Ready"), world.status.message) == (("False", "VolumeMountFailed"), SENTENCE)
     assert world.events == [("VolumeMountFailed", SENTENCE)]
     writes = world.writes
-    world.after(START_SECONDS).event_of(LEARNER, "FailedMount", MISSING)
-    world.settle()
+    world.after(START_SECONDS).event_of(LEARNER, "FailedMount", MISSING).settle()
     assert world.writes == writes, "the cause is reported instead of the delay, and once"
 
 
 def test_the_report_ends_when_the_pod_starts() -> None:
-    world = stuck().after(EVENTS_AFTER_SECONDS)
-    world.settle()
+    world = stuck().after(EVENTS_AFTER_SECONDS).settle()
     world.run(LEARNER).settle()
     assert world.condition("Ready") == ("False", "MembersNotReady")
     assert "cannot start" not in world.status.message
@@ -58,7 +55,7 @@ def test_the_report_ends_when_the_pod_starts() -> None:
 def test_the_events_are_read_again_while_it_lasts_and_less_and_less_often() -> None:
     world, waits = stuck().after(EVENTS_AFTER_SECONDS), []
     for _ in range(20):
-        wait = world.settle().requeue_after
+        wait = world.settle().plan().requeue_after
         assert wait is not None
         waits.append(wait)
         world.after(wait)

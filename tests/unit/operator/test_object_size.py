@@ -114,8 +114,7 @@ def test_reported_warnings_take_no_more_room_than_they_are_given() -> None:
     """The warnings get 5 of the 49 KiB that the parts of a status share."""
     message = "<" * 30 + "x" * 480  # the longest text that a report may contain, which escaping makes longer
     said = {"state": "Training", "warnings": [{"reason": f"R{i}", "message": message} for i in range(9)]}
-    world = make_world().up().after(6).say(LearnerReport.model_validate(said))
-    world.settle()
+    world = make_world().up().after(6).say(LearnerReport.model_validate(said)).settle()
     assert sum(map(json_bytes, world.status.warnings)) == 5 << 10
 
 
@@ -131,8 +130,7 @@ def test_the_traceback_of_user_code_is_in_the_status_whole() -> None:
     frames = "".join(f'  File "/code/maze.py", line {i}, in step\n    self.move({i})\n' for i in range(50))
     trace = f"step raised KeyError: 'x'\nTraceback (most recent call last):\n{frames}KeyError: 'x'"
     assert 3000 < len(termination("UserCodeError", trace)) <= 4096, "as the trainer writes it"
-    world = make_world().up().die(SAMPLER_0, 65, message=termination("UserCodeError", trace))
-    world.settle()
+    world = make_world().up().die(SAMPLER_0, 65, message=termination("UserCodeError", trace)).settle()
     world.end_deleted().settle()
     (failed,) = (each for each in world.status.conditions if each.type == "Failed")
     assert failed.message == f"{SAMPLER_0}: {trace}"

@@ -47,7 +47,6 @@ def test_an_operator_that_is_alone_writes_nothing_about_it() -> None:
 
 def test_a_learner_cannot_report_it() -> None:
     condition = {"type": "OperatorConflict", "status": "True", "reason": "Mine", "message": "?"}
-    world = make_world().up().after(10).say(report(1, conditions=[condition]))
-    world.settle()
+    world = make_world().up().after(10).say(report(1, conditions=[condition])).settle()
     assert world.status.progress.environment_steps == 1
     assert world.condition("OperatorConflict") is None

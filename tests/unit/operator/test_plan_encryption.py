@@ -18,8 +18,7 @@ PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 def settled(installation: Encryption, **spec: Any) -> World:
     world = make_world(**spec)
     world.settings = Settings(encryption=installation, operator_peer=OPERATOR, metrics_peer=PROMETHEUS)
-    world.settle()
-    return world
+    return world.settle()
 
 
 def is_encrypted(world: World, pod: str) -> bool:
@@ -48,21 +47,17 @@ def test_a_job_or_else_the_installation_decides_whether_connections_are_encrypte
 
 
 def test_a_new_pod_is_encrypted_like_the_present_ones_after_a_change_of_the_installation() -> None:
-    world = settled("None").run()
-    world.settle()
+    world = settled("None").run().settle()
     world.settings = Settings(encryption="TLS")
-    world.vanish(SAMPLER_0)
-    world.settle()
+    world.vanish(SAMPLER_0).settle()
     assert not is_encrypted(world, SAMPLER_0)
 
 
 def test_a_job_follows_the_installation_when_it_is_resumed() -> None:
-    world = settled("None").run()
-    world.settle()
+    world = settled("None").run().settle()
     world.settings = Settings(encryption="TLS")
     world.spec(runPolicy={"suspend": True}).settle()
-    world.end_deleted()
-    world.settle()
+    world.end_deleted().settle()
     world.spec(runPolicy={"suspend": False}).settle()
     assert is_encrypted(world, LEARNER)
     assert is_encrypted(world, SAMPLER_0)

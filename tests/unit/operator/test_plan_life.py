@@ -92,8 +92,7 @@ def test_a_policy_that_lies_elsewhere_than_the_job_writes_is_not_told(world: Wor
     ("policy", "left"), [("All", set()), ("Running", {LEARNER}), ("None", {LEARNER, SAMPLER_0, SAMPLER_1})]
 )
 def test_samplers_that_do_not_end_by_themselves_are_ended(policy: str, left: set[str]) -> None:
-    world = done(make_world(runPolicy={"cleanPodPolicy": policy}).up())
-    world.settle()
+    world = done(make_world(runPolicy={"cleanPodPolicy": policy}).up()).settle()
     assert world.plan().requeue_after == (None if policy == "None" else FINISH_SECONDS)
     world.after(FINISH_SECONDS).settle()
     assert world.status.phase == ("Succeeded" if policy == "None" else "Running")
@@ -103,8 +102,7 @@ def test_samplers_that_do_not_end_by_themselves_are_ended(policy: str, left: set
 
 
 def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: World) -> None:
-    world.up().die(SAMPLER_0, 0, "Completed", termination("Completed", ""))
-    world.settle()
+    world.up().die(SAMPLER_0, 0, "Completed", termination("Completed", "")).settle()
     assert world.plan().requeue_after is not None
     assert SAMPLER_0 in world.pods
     world.after(REMAKE_SECONDS).settle()
@@ -182,8 +180,7 @@ def test_suspend_and_resume(world: World) -> None:
 
 
 def test_a_job_made_suspended_makes_nothing() -> None:
-    world = make_world(runPolicy={"suspend": True})
-    world.settle()
+    world = make_world(runPolicy={"suspend": True}).settle()
     assert (world.pods, world.others) == ({}, {})
     assert (world.status.phase, world.status.start_time) == ("Suspended", None)
 
@@ -204,8 +201,7 @@ def test_deadline_counts_from_the_last_start() -> None:
 @pytest.mark.parametrize("seconds", [0, 100])
 def test_the_pass_that_ends_a_job_sees_to_its_being_deleted(seconds: int) -> None:
     """The pass after the end of the last pod requeues the job, as no later event triggers a pass."""
-    world = make_world(runPolicy={"ttlSecondsAfterFinished": seconds}).up().die(LEARNER, 64)
-    world.settle()
+    world = make_world(runPolicy={"ttlSecondsAfterFinished": seconds}).up().die(LEARNER, 64).settle()
     made = world.after(FINISH_SECONDS + 1).end_deleted().step()
     assert (world.status.phase, made.requeue_after) == ("Failed", seconds)
 

@@ -75,8 +75,7 @@ def test_there_are_replay_pods_only_where_they_are_dedicated(placement: str) -> 
 
 
 def test_a_job_runs_with_one_replay_pod_of_several() -> None:
-    world = make_world(**dedicated(2))
-    world.settle()
+    world = make_world(**dedicated(2)).settle()
     world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
     assert world.status.phase == "Starting"
     assert world.status.message == f"waiting for pod {REPLAY_0} and 1 more to be ready"
@@ -104,8 +103,7 @@ def test_one_of_several_that_is_lost_is_replaced_and_touches_nobody(name: str, p
 
 
 def test_without_any_replay_pod_a_job_is_restarting() -> None:
-    world = with_replays(1).die(REPLAY_0, 137)
-    world.settle()
+    world = with_replays(1).die(REPLAY_0, 137).settle()
     assert (world.status.phase, world.condition("Restarting")) == ("Restarting", ("True", "MembersRestart"))
     world.run().settle()
     assert world.status.phase == "Running"
@@ -136,8 +134,7 @@ def test_the_figures_of_the_memory_are_the_learners_and_stay_while_it_restarts()
 
 
 def test_training_needs_all_learners_and_none_may_be_evicted() -> None:
-    world = make_world(learner={"replicas": 2}, runPolicy={"learnerEviction": "Refuse"})
-    world.settle()
+    world = make_world(learner={"replicas": 2}, runPolicy={"learnerEviction": "Refuse"}).settle()
     world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
     assert (world.status.phase, world.status.learner.summary) == ("Starting", "1/2")
     world.run(LEARNER_1).settle()
@@ -146,8 +143,7 @@ def test_training_needs_all_learners_and_none_may_be_evicted() -> None:
 
 
 def test_only_the_first_learner_speaks_for_the_job() -> None:
-    world = with_learners().after(6).say(report(10))
-    world.settle()
+    world = with_learners().after(6).say(report(10)).settle()
     message = termination("Error", "oh", report(999))
     world.vanish(LEARNER).crash(LEARNER_1, 1, message=message).after(6).settle()
     assert world.status.progress.environment_steps == 10
@@ -155,8 +151,7 @@ def test_only_the_first_learner_speaks_for_the_job() -> None:
 
 def test_the_loss_of_a_learner_may_set_back_the_steps_of_the_first_which_lives() -> None:
     """A parameter server was lost, so all learners roll back to the newest checkpoint."""
-    world = with_learners().after(6).say(report(500))
-    world.settle()
+    world = with_learners().after(6).say(report(500)).settle()
     world.crash(LEARNER_1, 137).after(6).say(report(400)).settle()
     assert world.status.progress.environment_steps == 400
     assert (world.counts, world.status.learner.restarts) == ((0, 1), 1)
@@ -228,7 +223,6 @@ def test_a_learner_that_is_done_waits_while_it_is_not_known_whether_the_first_st
 
 
 def test_any_learner_that_ends_for_good_fails_the_job() -> None:
-    world = with_learners().die(LEARNER_1, 66, message=termination("Diverged", "the loss is NaN"))
-    world.settle()
+    world = with_learners().die(LEARNER_1, 66, message=termination("Diverged", "the loss is NaN")).settle()
     assert world.condition("FailureTarget") == ("True", "Diverged")
     assert world.status.message == f"{LEARNER_1}: the loss is NaN"

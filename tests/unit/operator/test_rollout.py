@@ -36,10 +36,8 @@ def level(world: World, name: str) -> str | None:
 
 def next_pod(world: World) -> list[str]:
     """Runs the created pods. Returns the pods that are then deleted."""
-    world.end_deleted()
-    world.settle()
-    world.run()
-    world.settle()
+    world.end_deleted().settle()
+    world.run().settle()
     return going(world)
 
 
@@ -123,8 +121,7 @@ def test_a_template_that_cannot_start_stops_at_the_first_sampler_until_it_is_cor
 
 
 def test_a_job_of_which_no_sampler_can_start_is_corrected_by_another_template() -> None:
-    world = make_world(sampler={"replicas": 2, "template": template("1", image="typo")})
-    world.settle()
+    world = make_world(sampler={"replicas": 2, "template": template("1", image="typo")}).settle()
     world.run(LEARNER)
     for name in (SAMPLER_0, SAMPLER_1):
         world.wait_for(name, "ImagePullBackOff")
@@ -254,8 +251,7 @@ def test_samplers_that_are_done_are_not_replaced(phase: str) -> None:
     for name in (SAMPLER_0, SAMPLER_1):
         world.die(name, 0, "Completed", termination("Completed", "done"))
         world.pods[name]["status"]["phase"] = phase
-    world.say(report(1000, stopReason="stop.environmentSteps is reached"))
-    world.settle()
+    world.say(report(1000, stopReason="stop.environmentSteps is reached")).settle()
     change(world, "2").settle()
     assert going(world) == [], "the learner writes its results, and needs no new sampler"
 

@@ -40,9 +40,8 @@ def test_samplers_give_way_one_by_one_until_the_pod_has_a_place(pod: str, replay
 
 def test_a_pass_is_due_when_the_next_sampler_gives_way() -> None:
     world = waiting(LEARNER, "Unschedulable")
-    assert world.settle().requeue_after == 10
-    world.after(12)
-    world.settle()
+    assert world.settle().plan().requeue_after == 10
+    world.after(12).settle()
     assert world.plan().requeue_after == 8
 
 
@@ -53,8 +52,7 @@ def test_of_many_samplers_a_tenth_gives_way_at_a_time() -> None:
 
 
 def test_a_job_of_which_no_sampler_has_a_place_keeps_its_positions_in_the_queue() -> None:
-    world = make_world(sampler={"replicas": 3})
-    world.settle()
+    world = make_world(sampler={"replicas": 3}).settle()
     for name in world.pods:
         world.cannot_schedule(name, reason="SchedulingGated")
     for _ in range(5):
@@ -64,8 +62,7 @@ def test_a_job_of_which_no_sampler_has_a_place_keeps_its_positions_in_the_queue(
 
 def test_a_sampler_that_found_a_node_before_the_learner_stays_for_a_while() -> None:
     """After a drain all pods of a job wait, and the scheduler places them one after the other."""
-    world = make_world(sampler={"replicas": 2})
-    world.settle()
+    world = make_world(sampler={"replicas": 2}).settle()
     for name in world.pods:
         world.cannot_schedule(name)
     world.after(60).settle()
