@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
 import torch
 from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.algorithms.reproducible_replay import BlockReplay, TransitionReader
-from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.errors import BadConfiguration
+from through_a_file import stored
 
 COLUMNS = {"number": Column((), torch.float32)}
 BATCH = 10
@@ -57,10 +56,7 @@ def test_a_restored_replay_continues_identically() -> None:
     one, other = replay(), replay()
     add(one, 0, 120)
     learn(one)
-    file = io.BytesIO()
-    torch.save(snapshot(one.get_state()), file)
-    file.seek(0)
-    other.set_state(torch.load(file, weights_only=True))
+    other.set_state(stored(one.get_state()))
     for first in (120, 150):
         for table in (one, other):
             add(table, first, 30)

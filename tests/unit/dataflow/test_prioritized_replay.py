@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rltraining_trainer.replay import PrioritizedReplay, ReplaySample
+from through_a_file import through_a_file
 
 from tests.unit.dataflow.naive_replay import NaiveReplay
 
@@ -121,12 +121,11 @@ def test_a_table_continues_exactly_from_its_state_dict() -> None:
             replay.update_priorities(sample, sample.weights * 2)
         return [sample.keys.tolist() for sample in samples]
 
-    replay, file = table(*range(1, 12)), io.BytesIO()
+    replay = table(*range(1, 12))
     use(replay)
-    torch.save(replay.state_dict(), file)
-    file.seek(0)
+    state = through_a_file(replay.state_dict())
     fresh = table(9.0, seed=5)
-    fresh.load_state_dict(torch.load(file, weights_only=True))
+    fresh.load_state_dict(state)
     assert fresh.stats() == replay.stats()
     assert use(fresh) == use(replay)
     empty = PrioritizedReplay(8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, SampleResult
 from soak import SOAK
+from through_a_file import through_a_file
 from torch import Tensor
 
 from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
@@ -48,13 +48,6 @@ def same(left: SampleResult, right: SampleResult) -> bool:
     return all(torch.equal(getattr(left, part), getattr(right, part)) for part in parts) and all(
         torch.equal(left.items[name], right.items[name]) for name in left.items
     )
-
-
-def through_a_file(state: dict) -> dict:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 priority = st.just(0.0) | st.floats(1e-6, 1e6)

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import io
 import math
 from itertools import pairwise
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rltraining_api.curve import CURVE_POINTS_MAX
-from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.metrics import LearningCurve
+from through_a_file import stored
 
 MOMENTS = st.lists(
     st.tuples(
@@ -21,14 +19,6 @@ MOMENTS = st.lists(
     ),
     max_size=400,
 )
-
-
-def stored(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns the state as loaded from a checkpoint."""
-    file = io.BytesIO()
-    torch.save(snapshot(state), file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 @given(moments=MOMENTS)

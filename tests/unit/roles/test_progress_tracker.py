@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -11,21 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_api.curve import CurvePoint
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
-from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.roles.progress import Experience, ProgressTracker
 from soak import SOAK
+from through_a_file import stored
 
 
 def experience(*returns: float, steps: int = 10, lag: int = 0) -> Experience:
     return Experience(steps, torch.tensor(returns), len(returns), lag)
-
-
-def stored(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns the state as loaded from a checkpoint."""
-    file = io.BytesIO()
-    torch.save(snapshot(state), file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 STOP = Stop(
