@@ -1,8 +1,9 @@
-"""Simulated samplers that send gradients, and a clock that only the test advances."""
+"""Simulated samplers that send gradients."""
 
 from __future__ import annotations
 
 import torch
+from manual_clock import Clock
 from rltraining_trainer.dataflow import Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,
@@ -17,16 +18,6 @@ NOW = 0.0
 """A timeout of 0 seconds: tests do not wait."""
 DEADLINE = 2.0
 """Seconds for which an update waits for others."""
-
-
-class Clock:
-    """A clock that the test sets, in seconds."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Sender:

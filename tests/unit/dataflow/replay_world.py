@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from manual_clock import Clock
 from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.dataflow.replay import (
     Column,
@@ -18,14 +19,6 @@ from rltraining_trainer.dataflow.replay import (
 from rltraining_trainer.transport import Call, Payload, PeerLost
 
 COLUMNS = {"value": Column((), torch.float64)}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Unanswered(Call):
@@ -86,7 +79,7 @@ class World:
     def __init__(
         self, batch_size: int = 16, capacity: int = 64, kind: str = "Prioritized", **settings: Any
     ) -> None:
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.settings = Replay(**{"minimum": batch_size, "capacity": 100_000, "kind": kind, **settings})
         self.batch_size = batch_size
         self.capacity = capacity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from manual_clock import Clock
 from rltraining_trainer.dataflow.credits import (
     ABSENT_SECONDS,
     FIRST_LEASE_SECONDS,
@@ -12,14 +13,6 @@ from rltraining_trainer.dataflow.credits import (
     Credits,
     Reply,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Samplers:

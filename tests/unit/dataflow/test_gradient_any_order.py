@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import torch
-from gradient_senders import DEADLINE, NOW, Clock
+from gradient_senders import DEADLINE, NOW
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from manual_clock import Clock
 from rltraining_trainer.dataflow import Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,

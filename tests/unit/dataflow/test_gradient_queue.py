@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from gradient_senders import DEADLINE, NOW, Clock, Sender, names
+from gradient_senders import DEADLINE, NOW, Sender, names
+from manual_clock import Clock
 from rltraining_trainer.dataflow.gradients import GradientQueue
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradient_senders import Clock
+from manual_clock import Clock
 from rltraining_trainer.dataflow.slow_samplers import MEMORY_SECONDS, MOST, SlowSamplers
 
 
