@@ -11,7 +11,8 @@ import pytest
 import torch
 from rltraining_trainer.group import GroupChanged, GroupDecision, LearnerGroup, SingleLearnerGroup, Timeouts
 from rltraining_trainer.group.rendezvous import Candidate
-from rltraining_trainer.transport import DeferredReply, Endpoint
+from rltraining_trainer.transport import Endpoint
+from service_answers import answers_of
 
 
 def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> LearnerGroup:
@@ -47,13 +48,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
 
 
 def join(group: LearnerGroup) -> list[Any]:
-    found: list[Any] = []
-    answer = group.services["join"]("learner-1", asdict(Candidate(1, 0, 0, "cpu")))
-    if isinstance(answer, DeferredReply):
-        answer.attach(found.append)
-    else:
-        found.append(("ok", answer))
-    return found
+    return answers_of(group.services["join"]("learner-1", asdict(Candidate(1, 0, 0, "cpu"))))
 
 
 def test_the_only_learner_changes_nothing() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from rltraining_trainer.group.rendezvous import Candidate, Rendezvous
-from rltraining_trainer.transport import DeferredReply, Stopped
+from rltraining_trainer.transport import Stopped
+from service_answers import answers_of
 
 FIRST = Candidate(index=0, generation=0, updates=5, device="cpu")
 FOREVER = 60.0
@@ -22,13 +23,7 @@ def join(rendezvous: Rendezvous, index: int, updates: int = 0) -> list[Any]:
 
 
 def answers(rendezvous: Rendezvous, service: str, payload: dict[str, Any]) -> list[Any]:
-    found: list[Any] = []
-    answer = rendezvous.services[service](f"learner-{payload.get('index')}", payload)
-    if isinstance(answer, DeferredReply):
-        answer.attach(found.append)
-    else:
-        found.append(("ok", answer))
-    return found
+    return answers_of(rendezvous.services[service](f"learner-{payload.get('index')}", payload))
 
 
 @pytest.fixture

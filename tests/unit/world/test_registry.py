@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltraining_trainer.transport import DeferredReply
 from rltraining_trainer.world.directory import Registry
+from service_answers import answers_of
 
 
 def announce(registry: Registry, name: str, url: str, *, wait: bool) -> list[Any]:
     """Returns the answers received so far."""
-    found: list[Any] = []
-    answer = registry.services["announce"](name, (url, wait))
-    if isinstance(answer, DeferredReply):
-        answer.attach(found.append)
-    else:
-        found.append(("ok", answer))
-    return found
+    return answers_of(registry.services["announce"](name, (url, wait)))
 
 
 def test_a_member_is_found_where_it_said_last() -> None:
