@@ -21,6 +21,12 @@ def make_queue(
     return gradients
 
 
+def make_update(gradients: GradientQueue) -> None:
+    """Makes an update of the gradients that are ready."""
+    gradients.take()
+    gradients.release()
+
+
 def counts(gradients: GradientQueue) -> tuple[int, int, int, int]:
     gradients.check_valid()
     return gradients.counts()[:4]
@@ -36,8 +42,7 @@ def test_the_first_of_those_that_wait_are_answered_at_once_and_those_that_move_u
     assert second.answers == []
     gradients.release()
     assert (second.answers, third.answers) == ([True], [])
-    gradients.take()
-    gradients.release()
+    make_update(gradients)
     assert (first.answers, second.answers, third.answers) == ([True], [True], [True])
 
 
@@ -138,8 +143,7 @@ def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
     gradients = make_queue()
     sender = Sender(gradients, "a")
     sender.push()
-    gradients.take()
-    gradients.release()
+    make_update(gradients)
     sender.push()
     restored = make_queue()
     restored.set_state(gradients.get_state())
@@ -152,11 +156,16 @@ def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
     assert counts(restored) == (3, 1, 1, 1)
 
 
+def with_one_credit(**options: int) -> tuple[GradientQueue, Sender, Sender]:
+    """Returns a queue with one credit, and two senders."""
+    gradients = make_queue(**options)
+    gradients.limit(1)
+    return gradients, Sender(gradients, "a"), Sender(gradients, "b")
+
+
 class TestCredits:
     def test_a_sampler_without_a_credit_is_answered_when_another_gradient_is_used(self) -> None:
-        gradients = make_queue()
-        gradients.limit(1)
-        first, second = (Sender(gradients, name) for name in "ab")
+        gradients, first, second = with_one_credit()
         assert (first.join(), first.credits) == (1, [False]), "it joins at once, without a credit"
         first.request()
         second.request()
@@ -165,13 +174,11 @@ class TestCredits:
 
         first.push()
         assert second.credits == [], "the gradient is not used yet"
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert second.credits == [True]
         assert first.answers == [], "it waits for the next credit"
         second.push()
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert (first.answers, first.credits) == ([True], [False, True, True])
 
     def test_a_gradient_that_is_accepted_before_its_use_counts_too(self) -> None:
@@ -180,32 +187,25 @@ class TestCredits:
         sender = Sender(gradients, "a")
         sender.request()
         assert sender.push() == [], "the queued gradient uses up the limit"
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert (sender.answers, sender.credits) == ([True], [True, True])
 
     def test_a_repeated_push_waits_for_the_same_credit(self) -> None:
-        gradients = make_queue()
-        gradients.limit(1)
-        first, second = (Sender(gradients, name) for name in "ab")
+        gradients, first, second = with_one_credit()
         first.request()
         second.request()
         first.push()
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert first.repeat() == []
         second.push()
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert (first.answers, first.credits) == ([True, True], [True, True, True])
         assert counts(gradients) == (2, 2, 0, 0)
 
     def test_nobody_gets_a_credit_while_there_are_no_parameters(self) -> None:
-        gradients = make_queue()
-        gradients.limit(1)
+        gradients, first, second = with_one_credit()
         gradients.restart("")
         gradients.release()
-        first, second = (Sender(gradients, name) for name in "ab")
         first.join()
         first.request()
         second.request()
@@ -215,19 +215,15 @@ class TestCredits:
         assert (first.credits, second.credits) == ([False, False], [False]), "they ask again"
 
     def test_the_sender_of_a_slice_keeps_its_credit_unless_others_wait(self) -> None:
-        gradients = make_queue(sliced=True)
-        gradients.limit(1)
-        first, second = (Sender(gradients, name) for name in "ab")
+        gradients, first, second = with_one_credit(sliced=True)
         first.request()
         first.push()
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert first.credits == [True, True]
 
         second.request()
         first.push()
-        gradients.take()
-        gradients.release()
+        make_update(gradients)
         assert first.credits[2:] == [False]
         assert second.credits == [], "other learners may not have applied that gradient yet"
         first.request()
@@ -235,9 +231,7 @@ class TestCredits:
         assert len(first.credits) == 3
 
     def test_the_end_of_the_run_answers_samplers_that_wait_for_credits(self) -> None:
-        gradients = make_queue()
-        gradients.limit(1)
-        first, second = (Sender(gradients, name) for name in "ab")
+        gradients, first, second = with_one_credit()
         first.request()
         second.request()
         gradients.close()
