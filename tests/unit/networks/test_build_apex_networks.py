@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
+from rltraining_api.network import NatureCnn, Network
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_deterministic, build_q_network
+from small_networks import IMPALA, MLP, NATURE, RECURRENT, as_stored
 from torch import nn
 
-MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
-NATURE = Network(nature_cnn=NatureCnn(hidden_size=16))
-IMPALA = Network(impala_cnn=ImpalaCnn(channels=(4, 4), hidden_size=16))
 USERS = Network(entry_point="users_network:make")
 THREE = spaces.Discrete(3, start=2)
 ARM = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
@@ -44,23 +42,16 @@ def users_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "users_network", module)
 
 
-def observations(space: spaces.Space, batch: int) -> torch.Tensor:
-    """Returns observations as the stepper does."""
-    space.seed(5)
-    array = np.stack([np.asarray(space.sample()) for _ in range(batch)])
-    return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
-
-
 @pytest.mark.parametrize("dueling", [False, True])
 @fitting
 def test_a_q_network_values_every_action(network: Network, space: spaces.Space, dueling: bool) -> None:
     q_network, actions = build_q_network(network, space, THREE, dueling=dueling)
 
-    values = q_network(observations(space, 6))
+    values = q_network(as_stored(space, 6))
 
     assert values.shape == (6, 3)
     assert values.dtype == torch.float32
-    chosen, state = q_network.policy(observations(space, 6), q_network.initial_state(6))
+    chosen, state = q_network.policy(as_stored(space, 6), q_network.initial_state(6))
     assert (chosen.shape, state) == ((6, 3), ())
     assert set(actions.to_environment(actions.mode(chosen)).tolist()) <= {2, 3, 4}
     assert torch.equal(actions.sample(values, actions.noise(6)), values.argmax(1)), (
@@ -73,7 +64,7 @@ def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
     q_network, _ = build_q_network(MLP, space, THREE, dueling=True)
     for parameter in q_network.head.parameters():
         nn.init.normal_(parameter)
-    observation = observations(space, 5)
+    observation = as_stored(space, 5)
 
     found = q_network(observation)
 
@@ -112,7 +103,7 @@ def test_each_stream_of_a_dueling_network_has_its_hidden_layer(
 @fitting
 def test_an_actor_acts_within_bounds_and_a_critic_values_it(network: Network, space: spaces.Space) -> None:
     actor_critic, actions = build_deterministic(network, space, ARM)
-    observation = observations(space, 6)
+    observation = as_stored(space, 6)
 
     action, state = actor_critic.policy(observation, actor_critic.initial_state(6))
 
@@ -138,7 +129,6 @@ def test_the_critic_of_an_mlp_takes_observation_and_action_together() -> None:
 
 Q: Callable = lambda network, space, actions: build_q_network(network, space, actions, dueling=True)  # noqa: E731
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
-RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
 HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], np.float32))
 
 

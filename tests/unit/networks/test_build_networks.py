@@ -10,29 +10,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltraining_api.network import Gaussian, ImpalaCnn, Lstm, Mlp, NatureCnn, Network
+from rltraining_api.network import Gaussian, Mlp, Network
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
 from rltraining_trainer.networks import SquashedGaussian, build_actor_critic
+from small_networks import IMPALA, MLP, NATURE, RECURRENT, as_stored
 
-MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
-NATURE = Network(nature_cnn=NatureCnn(hidden_size=16))
-IMPALA = Network(impala_cnn=ImpalaCnn(channels=(4, 4), hidden_size=16))
 TWO = spaces.Discrete(2)
 
 
 def box(*shape: int, dtype: type = np.float32) -> spaces.Box:
     floating = np.issubdtype(dtype, np.floating)
     return spaces.Box(-1 if floating else 0, 1 if floating else 255, shape, dtype)
-
-
-def as_stored(space: spaces.Space, batch: int) -> torch.Tensor:
-    """Returns observations as the stepper does."""
-    space.seed(5)
-    array = np.stack([np.asarray(space.sample()) for _ in range(batch)])
-    return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
-
-
-RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltraining_api.environment import Normalize
-from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
+from rltraining_api.network import Network
 from rltraining_trainer.environments.masks import fill_empty_masks
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import PackedSpace
@@ -19,11 +19,8 @@ from rltraining_trainer.networks import build_actor_critic, build_deterministic,
 from rltraining_trainer.networks.encoders import OneHot, Scaled, image_encoder, vector_encoder
 from rltraining_trainer.networks.torsos import SmallCnn
 from rltraining_trainer.networks.unpack import MASKED, Unpack
+from small_networks import IMPALA, MLP, NATURE, RECURRENT
 
-MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
-RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
-NATURE = Network(nature_cnn=NatureCnn(hidden_size=16))
-IMPALA = Network(impala_cnn=ImpalaCnn(channels=(4, 4), hidden_size=16))
 TWO = spaces.Discrete(2)
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
