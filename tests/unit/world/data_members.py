@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from own_runs import Begin, make_context
 from rltraining_api.algorithms.replay import Replay as Settings
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -20,7 +21,6 @@ from rltraining_trainer.world.run import Run
 from rltraining_trainer.world.session import Connections
 from rltraining_trainer.world.shards import LocalShard
 from rltraining_trainer.world.trajectories import LearnerTrajectories, SamplerTrajectories
-from test_own_run import Begin, make_context
 
 LEARNER = "pole-learner-0"
 

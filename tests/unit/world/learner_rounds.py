@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from own_runs import Begin, make_context
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.reports import StatsDelta
@@ -16,7 +17,6 @@ from rltraining_trainer.group import GroupChanged, GroupDecision
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.run import Run
-from test_own_run import Begin, make_context
 
 SAVE, IDLE, DONE = (
     GroupDecision(done=False, update=False, checkpoint=True),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from data_members import FakeEndpoint, Job, Learner, Sampler
+from own_runs import make_context
 from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import ReplayBatch
@@ -22,7 +23,6 @@ from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.session import Connections
 from rltraining_trainer.world.trajectories import Trajectories
-from test_own_run import make_context
 
 
 @pytest.fixture

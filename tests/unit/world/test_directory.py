@@ -9,11 +9,11 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from own_runs import make_context
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.transport import Endpoint, MemberServer, Peer
 from rltraining_trainer.world import directory
 from rltraining_trainer.world.directory import Directory, Registry
-from test_own_run import make_context
 
 
 class Counted(Endpoint):

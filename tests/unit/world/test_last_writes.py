@@ -10,12 +10,12 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from own_runs import Begin, make_context
 from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, StorageRefused, is_transient
 from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.roles import record
 from rltraining_trainer.transport import Stopped
 from rltraining_trainer.world.run import Run
-from test_own_run import Begin, make_context
 
 
 class FullFileSystem(MemoryFileSystem):

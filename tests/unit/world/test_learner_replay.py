@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from own_runs import make_context
 from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import Column
@@ -18,7 +19,6 @@ from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import DeferredReply
 from rltraining_trainer.world.replay import LearnerReplay
 from rltraining_trainer.world.shards import LocalShard
-from test_own_run import make_context
 
 BATCH, MINIMUM = 8, 16
 COLUMNS = {"reward": Column((), torch.float32)}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from learner_rounds import DONE, IDLE, SAVE, UPDATE, Algorithm, Learner
+from own_runs import Begin, make_context
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.roles import record
 from rltraining_trainer.transport import Stopped
 from rltraining_trainer.world.run import Run
-from test_own_run import Begin, make_context
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_runs import Begin, make_context
 from rltraining_trainer.roles import record
 from rltraining_trainer.tracking.messages import End, Point
 from rltraining_trainer.tracking.trackers import Trackers
-from test_own_run import Begin, make_context
 
 
 class Recording:

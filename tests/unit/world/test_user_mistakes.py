@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own_runs import Begin, make_context
 from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.errors import user_code_error
 from rltraining_trainer.world.run import Run
-from test_own_run import Begin, make_context
 
 
 @pytest.fixture
