@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_api.contract import RENDEZVOUS_PATH
+from discoverable import Discoverable
 from rltraining_api.reproducible import Reproducible
 from rltraining_trainer.dataflow import NO_MOMENTS, ModelServer
 from rltraining_trainer.dataflow.block_queue import BlockRollout
 from rltraining_trainer.dataflow.gradients import UnrollReader
 from rltraining_trainer.metrics.hash_chain import HASHES
-from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+from rltraining_trainer.transport import Endpoint, Stopped
 from rltraining_trainer.world.blocks import LearnerBlocks, SamplerBlocks, processor
 from rltraining_trainer.world.session import Connections
 
@@ -37,7 +37,7 @@ UNROLL: dict[str, Any] = {
 }
 
 
-class Pair:
+class Pair(Discoverable):
     """A learner and its only sampler, which has the parameters in ``parameters``."""
 
     def __init__(self, folder: Path, lag: int = 0) -> None:
@@ -51,16 +51,12 @@ class Pair:
             )
             for name in ("push", "deliver", "pull")
         }
-        self.endpoint = Endpoint("me", "secret", services)
-        self.endpoint.start()
-        documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url} if self.endpoint.url else None}
-        self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
-        self.http.start()
+        super().__init__(Endpoint("me", "secret", services))
         context: Any = SimpleNamespace(
             tls_port=None,
             token="secret",
             stopping=threading.Event(),
-            learners=(f"http://127.0.0.1:{self.http.port}",),
+            learners=(self.url,),
         )
         self.parameters = torch.zeros(1)
         self.make_sampler: Callable[[], SamplerBlocks] = lambda: SamplerBlocks(
@@ -106,8 +102,7 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     pair = Pair(tmp_path, getattr(request, "param", 0))
     yield pair
     pair.learner.close()
-    pair.http.stop()
-    pair.endpoint.stop()
+    pair.close()
 
 
 def test_a_sampler_makes_rollouts_with_the_parameters_of_their_update(pair: Pair) -> None:

@@ -9,9 +9,9 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from discoverable import Discoverable
 from own_runs import make_context
-from rltraining_api.contract import RENDEZVOUS_PATH
-from rltraining_trainer.transport import Endpoint, MemberServer, Peer
+from rltraining_trainer.transport import Endpoint, Peer
 from rltraining_trainer.world import directory
 from rltraining_trainer.world.directory import Directory, Registry
 
@@ -26,19 +26,14 @@ class Counted(Endpoint):
         return super().dial(url)
 
 
-class Member:
+class Member(Discoverable):
     """A sampler of a job. This process is also the job's learner 0."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.registry, self.asked = Registry(), SimpleQueue[str]()
         services = {name: self._noted(name) for name in self.registry.services}
-        self.endpoint = Counted("pole-sampler-0", "secret", services)
-        self.endpoint.start()
-        documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url}}
-        self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
-        self.http.start()
-        context = make_context(tmp_path, "pole-sampler-0")
-        context = dataclasses.replace(context, learners=(f"http://127.0.0.1:{self.http.port}",))
+        super().__init__(Counted("pole-sampler-0", "secret", services))
+        context = dataclasses.replace(make_context(tmp_path, "pole-sampler-0"), learners=(self.url,))
         self.done = SimpleQueue[bool]()
         self.directory = Directory(context, lambda: self.endpoint, lambda: self.done.put(True))
 
@@ -51,8 +46,7 @@ class Member:
 
     def close(self) -> None:
         self.directory.close()
-        self.http.stop()
-        self.endpoint.stop()
+        super().close()
 
 
 @pytest.fixture

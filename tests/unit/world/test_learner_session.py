@@ -10,27 +10,22 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_api.contract import RENDEZVOUS_PATH
-from rltraining_trainer.transport import DeferredReply, Endpoint, MemberServer
+from discoverable import Discoverable
+from rltraining_trainer.transport import DeferredReply, Endpoint
 from rltraining_trainer.world.session import LearnerSession
 
 
-class Learner:
+class Learner(Discoverable):
     """Answers a push when ``owed`` is resolved. ``asked`` are the received calls."""
 
     def __init__(self) -> None:
         self.asked = SimpleQueue[tuple[str, Any]]()
         self.place = ("x", 0, 0)
         self.owed = DeferredReply()
-        self.endpoint = Endpoint("me", "secret", {"data/pull": self._pull, "data/push": self._push})
-        self.endpoint.start()
-        documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url} if self.endpoint.url else None}
-        self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
-        self.http.start()
+        super().__init__(Endpoint("me", "secret", {"data/pull": self._pull, "data/push": self._push}))
         context: Any = SimpleNamespace(token="secret", tls_port=None, stopping=threading.Event())
-        url = f"http://127.0.0.1:{self.http.port}"
         self.session = LearnerSession(
-            context, url, self.endpoint, "data", torch.zeros(1), alone=False, timeout=5.0
+            context, self.url, self.endpoint, "data", torch.zeros(1), alone=False, timeout=5.0
         )
 
     def answer(self) -> Any:
@@ -43,10 +38,6 @@ class Learner:
     def _push(self, sender: str, payload: Any) -> Any:
         self.asked.put(("push", payload["number"]))
         return self.owed
-
-    def close(self) -> None:
-        self.http.stop()
-        self.endpoint.stop()
 
 
 @pytest.fixture
