@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batches import in_turn
 from counting import CountingEnv, HandWritten
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_trainer.environments import EpisodeTracker, Faults, Stepper
-from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn, WholeBatch
-from rltraining_trainer.environments.slot import Slot
+from rltraining_trainer.environments.batch import EnvironmentBatch, WholeBatch
 from rltraining_trainer.errors import Diverged, UserCodeError
 
 B = 3
@@ -46,7 +46,7 @@ class FaultyBatch(HandWritten):
 
 
 def apart(fault: str) -> VectorEnv:
-    return EnvironmentBatch(InTurn([Slot(lambda b=b: Faulty(fault, b), "Mine") for b in range(B)]), B)
+    return in_turn([lambda b=b: Faulty(fault, b) for b in range(B)])
 
 
 @pytest.mark.parametrize("fault", ["raises", "observation", "reward"])
@@ -111,7 +111,7 @@ def test_an_environment_that_fails_again_before_a_step_is_recreated() -> None:
             self.broken |= self.count == 1 and len(lives) == 1
             return super().step(1 // (1 - self.broken) - 1)
 
-    environments = EnvironmentBatch(InTurn([Slot(Stuck, "Mine")]), 1)
+    environments = in_turn([Stuck])
     stepper = Stepper(environments, "Mine", Faults(resets=True, max_per_hour=5))
     stepper.reset(11)
     steps = [stepper.step(np.zeros(1, np.int64)) for _ in range(5)]
@@ -140,7 +140,7 @@ def test_a_first_reset_that_keeps_failing_is_not_a_matter_of_the_limit() -> None
         def reset(self, **kwargs: Any) -> Any:
             raise OSError("no map")
 
-    environments = EnvironmentBatch(InTurn([Slot(lambda: Closed(0), "Mine")]), 1)
+    environments = in_turn([lambda: Closed(0)])
     with pytest.raises(UserCodeError) as caught:
         Stepper(environments, "Mine", Faults(resets=True, max_per_hour=2)).reset(0)
     assert str(caught.value).startswith(

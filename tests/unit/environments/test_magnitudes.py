@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from batches import in_turn, single
 from counting import CountingEnv, HandWritten
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -17,11 +18,8 @@ from rltraining_api.environment import Environment, Normalize
 from rltraining_api.job import JobSpec
 from rltraining_api.lifecycle import Stop
 from rltraining_trainer.environments import Faults, Stepper
-from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
 from rltraining_trainer.environments.magnitudes import FLOAT32_MAX, NORMALIZED_MAX, Limits
 from rltraining_trainer.environments.packing import pack_environments
-from rltraining_trainer.environments.single import SingleEnvironment
-from rltraining_trainer.environments.slot import Slot
 from rltraining_trainer.errors import Diverged, TooLarge
 
 REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
@@ -89,20 +87,12 @@ class LargeParts(HandWritten):
         return self._batch(observation), np.ones(1), np.zeros(1, bool), np.zeros(1, bool), {}
 
 
-def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
-    return SingleEnvironment(makers[0]())
-
-
-def apart(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
-    return EnvironmentBatch(InTurn([Slot(make, "Mine") for make in makers]), len(makers))
-
-
 def walk(stepper: Stepper, steps: int = 3) -> list[Any]:
     stepper.reset(0)
     return [stepper.step(np.zeros(stepper.environments.num_envs, np.int64)) for _ in range(steps)]
 
 
-every_batch = pytest.mark.parametrize("batch", [SyncVectorEnv, single, apart])
+every_batch = pytest.mark.parametrize("batch", [SyncVectorEnv, single, in_turn])
 
 
 @every_batch
@@ -120,11 +110,11 @@ def test_a_number_that_float32_cannot_hold_is_named(batch: Callable[..., VectorE
     "make",
     [
         lambda: SyncVectorEnv([lambda: LargePart(1e300)]),
-        lambda: SingleEnvironment(LargePart(1e300)),
-        lambda: apart([lambda: LargePart(1e300)]),
+        lambda: single([lambda: LargePart(1e300)]),
+        lambda: in_turn([lambda: LargePart(1e300)]),
         lambda: LargeParts(1e300),
     ],
-    ids=["sync", "single", "apart", "vector"],
+    ids=["sync", "single", "in turn", "vector"],
 )
 def test_the_part_of_the_number_is_named(make: Callable[[], VectorEnv]) -> None:
     with pytest.raises(TooLarge) as caught:
@@ -163,7 +153,7 @@ def test_numbers_up_to_the_limit_are_accepted(batch: Callable[..., VectorEnv]) -
 )
 def test_only_the_environment_with_the_number_is_reset(value: float, dtype: Any, error: str) -> None:
     makers = [lambda value=value: Large(value, dtype) for value in (0.0, value, 1.0)]
-    stepper = Stepper(apart(makers), "Mine", Faults(resets=True, max_per_hour=1), NORMALIZED)
+    stepper = Stepper(in_turn(makers), "Mine", Faults(resets=True, max_per_hour=1), NORMALIZED)
     steps = walk(stepper)
     assert [step.valid.tolist() for step in steps] == [[True] * 3, [True, False, True], [True] * 3]
     assert all(np.abs(step.observation).max() <= 3 for step in steps)
@@ -176,9 +166,9 @@ def test_an_algorithm_of_the_user_receives_every_number_unless_failures_are_surv
         return [lambda: Large(value, np.float32, np.float32)]
 
     free = Limits(observation=None)
-    assert np.isnan(walk(Stepper(apart(makers(np.nan)), "Mine", limits=free))[1].observation[0, 1])
+    assert np.isnan(walk(Stepper(in_turn(makers(np.nan)), "Mine", limits=free))[1].observation[0, 1])
     faults = Faults(resets=True, max_per_hour=1)
-    large, nan = (walk(Stepper(apart(makers(value)), "Mine", faults, free)) for value in (1e25, np.nan))
+    large, nan = (walk(Stepper(in_turn(makers(value)), "Mine", faults, free)) for value in (1e25, np.nan))
     assert large[1].observation[0, 1] == np.float32(1e25)
     assert not nan[1].valid[0]
 
@@ -218,7 +208,7 @@ def test_limits_follow_from_what_is_normalised(
     ],
 )
 def test_a_reward_that_cannot_be_normalised_is_named(reward: float, error: str) -> None:
-    stepper = Stepper(apart([lambda: Large(0.0)]), "Mine", limits=NORMALIZED)
+    stepper = Stepper(in_turn([lambda: Large(0.0)]), "Mine", limits=NORMALIZED)
     stepper.check_rewards(np.array([1e19, -1e19], np.float32))
     with pytest.raises(Diverged) as caught:
         stepper.check_rewards(np.array([1.0, reward], np.float32))

@@ -9,14 +9,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from batches import in_turn, single
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from rltraining_trainer.environments import Stepper
-from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn, SerialEnvironments
+from rltraining_trainer.environments.batch import SerialEnvironments
 from rltraining_trainer.environments.packing import pack_environments
-from rltraining_trainer.environments.single import SingleEnvironment
-from rltraining_trainer.environments.slot import Slot
 from rltraining_trainer.errors import UserCodeError
 
 VECTOR = spaces.Box(-1, 1, (2,), np.float32)
@@ -47,14 +46,6 @@ class Returns(gym.Env):
 
     def step(self, action: int) -> tuple[Any, Any, Any, Any, Any]:
         return self.observation, self.reward, *self.flags, self.infos[1]
-
-
-def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
-    return SingleEnvironment(makers[0]())
-
-
-def in_turn(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
-    return EnvironmentBatch(InTurn([Slot(make, "Mine") for make in makers]), len(makers))
 
 
 BATCHES = pytest.mark.parametrize("batch", [SerialEnvironments, single, in_turn])

@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from batches import single
 from counting import HandWritten, length, reward, synchronous, terminates, truncates
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rltraining_trainer.environments import Stepper
-from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
 REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
@@ -254,10 +254,6 @@ def test_however_much_it_says_the_place_is_seen() -> None:
 
 
 SHAPE = "must return an observation of shape (2,) to match its observation space, got"
-
-
-def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
-    return SingleEnvironment(makers[0]())
 
 
 @pytest.mark.parametrize("batch", [SyncVectorEnv, single])

@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
+from batches import in_turn
 from counting import CountingEnv, HandWritten, length, reward, synchronous, terminates
 from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import given, settings
@@ -15,9 +16,7 @@ from hypothesis import strategies as st
 from rltraining_trainer.algorithms.transition_collector import Block, TransitionCollector
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Acted, Transitions
 from rltraining_trainer.environments import Faults, Stepper
-from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
 from rltraining_trainer.environments.faults import REMEDY
-from rltraining_trainer.environments.slot import Slot
 from rltraining_trainer.errors import Diverged
 from soak import SOAK
 from torch import Tensor
@@ -244,7 +243,7 @@ def test_steps_before_a_failure_bootstrap_from_the_last_observation(rows: int, n
             self.count += 1
             return self._observation(), float(self.count), False, False, {}
 
-    environments = EnvironmentBatch(InTurn([Slot(lambda: Failing(0), "Mine")]), 1)
+    environments = in_turn([lambda: Failing(0)])
     stepper = Stepper(environments, "Mine", Faults(resets=True, max_per_hour=1))
     collect = TransitionCollector(
         Thinker(), stepper, rows, n, DISCOUNT, None, 1.0, 0, environments=range(1), total=1
