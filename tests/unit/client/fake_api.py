@@ -75,6 +75,12 @@ def terminated(container: str) -> Json:
     return {"id": container, "terminated": {"containerID": container, "exitCode": 1}}
 
 
+def pod_labels(name: str) -> dict[str, str]:
+    """Returns the labels of a job's pod."""
+    keys = [f"rltraining.dev/{key}" for key in ("job-name", "role", "index")]
+    return dict(zip(keys, name.rsplit("-", 2), strict=True))
+
+
 class FakeApi:
     """The server's state and the tests' operations on it. `changed` guards all state."""
 
@@ -151,8 +157,7 @@ class FakeApi:
             container = {"name": "trainer", "containerID": state.get("id", ""), "state": state}
             statuses = [container | ({"lastState": terminated(last)} if last else {})]
         status = {"phase": phase, "containerStatuses": statuses}
-        keys = [f"rltraining.dev/{key}" for key in ("job-name", "role", "index")]
-        metadata = {"name": name, "labels": dict(zip(keys, name.rsplit("-", 2), strict=True))}
+        metadata = {"name": name, "labels": pod_labels(name)}
         self.put("pods", {"metadata": metadata, "spec": {"nodeName": "one"}, "status": status})
 
     def write(self, container: str, *lines: str) -> None:
@@ -280,19 +285,6 @@ def at(item: Any, path: str) -> Any:
     for step in path.split("."):
         item = (item or {}).get(step)
     return item
-
-
-def merged(old: Any, patch: Any) -> Any:
-    """Merges a patch as in RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def table(items: list[Json]) -> Json:

@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from fake_api import KINDS, FakeApi, Fault, Json, failure, fits, merged, table
+from fake_api import KINDS, FakeApi, Fault, Json, failure, fits, table
+from merge_patch import merged
 
 PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"

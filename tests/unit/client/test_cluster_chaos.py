@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import refused, rltrain
-from fake_api import FakeApi, failure
+from fake_api import FakeApi, failure, pod_labels
 from rltraining.trust import cluster_chaos
 
 PODS = ("cartpole-learner-0", "cartpole-sampler-0", "cartpole-sampler-1")
@@ -35,10 +35,9 @@ def trained(api: FakeApi, job: dict[str, Any]) -> FakeApi:
 
 def create(api: FakeApi, name: str) -> None:
     """Creates a ready pod of job cartpole."""
-    keys = [f"rltraining.dev/{key}" for key in ("job-name", "role", "index")]
     metadata = {
         "name": name,
-        "labels": dict(zip(keys, name.rsplit("-", 2), strict=True)),
+        "labels": pod_labels(name),
         "ownerReferences": [{"uid": api.job()["metadata"]["uid"]}],
     }
     api.put("pods", {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})

@@ -18,6 +18,7 @@ from unittest import mock
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes import client
+from merge_patch import merged
 from rltraining_api.names import GROUP, KIND, PLURAL, VERSION
 from rltraining_operator.kube import api as api_module
 from rltraining_operator.kube.api import Api
@@ -253,11 +254,11 @@ class FakeApiServer:
         for name in ("uid", "resourceVersion"):
             if (wanted := body.get("metadata", {}).pop(name, None)) and wanted != known["metadata"][name]:
                 return _status(409, f"the {name} is another")
-        if (merged := _merged(known, body)) == known:  # no change: no new version, and no event
+        if (changed := merged(known, body)) == known:  # no change: no new version, and no event
             return web.json_response(known)
         if path != at:
-            merged["metadata"] = _written_by(query.get("fieldManager", ""), merged["metadata"])
-        return web.json_response(await self.put(at, merged))
+            changed["metadata"] = _written_by(query.get("fieldManager", ""), changed["metadata"])
+        return web.json_response(await self.put(at, changed))
 
     async def _delete(self, path: str, query: Any, body: Json) -> web.Response:
         known = self.objects.get(path)
@@ -342,16 +343,3 @@ def _selected(found: Json, query: Any) -> bool:
     uid = query.get("fieldSelector", "").removeprefix("involvedObject.uid=")
     concerns = not uid or found.get("involvedObject", {}).get("uid") == uid
     return concerns and all(labels.get(name) == value for name, value in wanted)
-
-
-def _merged(old: Any, patch: Any) -> Any:
-    """Merges a patch as in RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(old) if isinstance(old, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = _merged(merged.get(name), value)
-    return merged
