@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import resource
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from resident_memory import resident
 from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import (
@@ -156,11 +156,6 @@ def test_what_the_dead_were_answering_takes_no_memory_for_ever(
     while (grown := resident() - before) > 4 * 2**24 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert grown <= 4 * 2**24, "bytes"
-
-
-def resident() -> int:
-    """Returns the resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiting) -> None:

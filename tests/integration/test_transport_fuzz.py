@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import random
-import resource
 import signal
 import socket
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from mutated import mutated
+from resident_memory import resident
 from rltraining_api.contract import ExitCode
 from rltraining_trainer.transport import Endpoint, PeerLost, discover, torch_rpc
 from rltraining_trainer.transport.payload import pack
@@ -38,11 +38,6 @@ class Touch:
 
     def __reduce__(self) -> object:
         return os.system, (f"touch {self.path}",)
-
-
-def resident(pid: int) -> int:
-    """Returns a process's resident memory in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_mutated_calls_execute_nothing_and_take_no_memory(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import random
-import resource
 import time
-from pathlib import Path
 
 from operator_world import World, make_world
+from resident_memory import resident
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
 from rltraining_operator.observe.answers import PROBLEM_MAX, parse_report
 from rltraining_operator.status.bounds import OBJECT_BYTES_MAX
@@ -79,8 +78,7 @@ def mutated(random_: random.Random) -> bytes:
 def resident_megabytes() -> float:
     """Returns the process's resident memory."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / (1 << 20)
+    return resident() / (1 << 20)
 
 
 def test_mutated_reports_are_read_or_refused_and_memory_stays_flat() -> None:

@@ -6,15 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import resource
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from free_port import free_port
 from mutated import mutated
+from resident_memory import resident
 from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, RENDEZVOUS_PATH, STATUS_PATH
 from rltraining_operator.kube.http_server import Answer, HttpServer
 from rltraining_trainer.transport import MemberServer
@@ -71,11 +70,6 @@ def ask(port: int, request: bytes) -> bytes:
             while part := connection.recv(1 << 16):
                 answer += part
         return answer
-
-
-def resident() -> int:
-    """Returns the resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("serve", [member, operator])
