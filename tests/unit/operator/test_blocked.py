@@ -191,17 +191,6 @@ def test_a_known_problem_is_told_before_the_learners_silence() -> None:
     assert (world.condition("Ready"), world.status.message) == (("False", "ImagePullFailed"), problem)
 
 
-def test_members_that_are_awaited_are_named_and_counted() -> None:
-    world = make_world().settle()
-    assert world.status.message == f"waiting for pod {LEARNER} and 2 more to be ready"
-    world.run(LEARNER).settle()
-    assert world.status.message == f"waiting for pod {SAMPLER_0} and 1 more to be ready"
-    world.run(SAMPLER_0).settle()
-    assert world.status.message == "waiting for pod demo-sampler-1 to be ready"
-    world.run().settle()
-    assert world.status.message == ""
-
-
 def test_on_one_machine_an_unreachable_learner_is_no_matter_of_a_cluster() -> None:
     world = make_world().up().say(report(5))
     world.settings = replace(world.settings, one_machine=True)

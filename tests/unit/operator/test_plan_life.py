@@ -41,6 +41,7 @@ def test_phases_on_the_way_up(world: World) -> None:
     assert world.status.message == f"waiting for pod {SAMPLER_0} and 1 more to be ready"
     world.run(SAMPLER_0).settle()
     assert world.status.phase == "Running"
+    assert world.status.message == f"waiting for pod {SAMPLER_1} to be ready"
     assert (world.status.learner.summary, world.status.sampler.summary) == ("1/1", "1/2")
     assert world.condition("Ready") == ("False", "MembersNotReady")
     world.run().settle()
