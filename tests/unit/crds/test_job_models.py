@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from good_manifest import GOOD
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -19,16 +20,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
 from rltraining_api.status import LedgerEntry, Progress, ReplayStatus, RoleStatus, Status
 
-SHORTEST: dict[str, Any] = yaml.safe_load("""
-apiVersion: rltraining.dev/v1alpha1
-kind: RLTrainingJob
-metadata: {name: cartpole}
-spec:
-  algorithm: {impala: {}}
-  environment: {id: CartPole-v1}
-  sampler: {replicas: 2}
-  stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475, episodes: 100}}
-""")
+SHORTEST: dict[str, Any] = yaml.safe_load(GOOD)
 
 
 def job(**spec: Any) -> RLTrainingJob:

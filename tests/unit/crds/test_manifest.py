@@ -6,20 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from good_manifest import GOOD
 from hypothesis import given
 from hypothesis import strategies as st
 from rltraining_api.manifest import ManifestError, load_manifest, load_manifests, parse_job, read_job
 
-GOOD = """\
-apiVersion: rltraining.dev/v1alpha1
-kind: RLTrainingJob
-metadata: {name: cartpole}
-spec:
-  algorithm: {impala: {}}
-  environment: {id: CartPole-v1}
-  sampler: {replicas: 2}
-  stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475, episodes: 100}}
-"""
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\n"
 
 RULES = "{podFailurePolicy: {rules: [{action: Fail, onPodConditions: [{type: X}]}]}}"
