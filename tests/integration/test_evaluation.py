@@ -80,8 +80,7 @@ def test_evaluations_survive_kills_and_the_best_policy_is_kept(train: Train) -> 
         # A rule about evaluations ends the run.
         last = evaluator(run)
         await run.cluster.update_spec(run.key, {"stop": {"evaluation": {"atLeast": 1}}})
-        ended = (await run.until_ended()).status
-        assert ended.phase == "Succeeded"
+        ended = (await run.until_succeeded()).status
         assert ended.message.startswith("stop.evaluation is met: the evaluation, of step ")
         await gone([last.pid] if last else [])
         check_results(run)
@@ -114,13 +113,10 @@ def test_an_error_of_the_environment_in_an_evaluation_ends_the_job_with_its_trac
     job = small_job(environment={"id": "poles:Fails-v0", "numEnvs": 8}, **EVALUATED)
 
     async def scenario(run: Run) -> None:
-        ended = await run.until_ended()
-        assert ended.status.phase == "Failed"
+        ended, failed = await run.until_failed()
         assert (
             "environment 'poles:Fails-v0': step raised ValueError: the pole is broken" in ended.status.message
         )
-        failed = run.condition("Failed")
-        assert failed is not None
         assert failed.reason == "UserCodeError"
         assert "evaluation at step" in failed.message
         assert 'raise ValueError("the pole is broken")' in failed.message

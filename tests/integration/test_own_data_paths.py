@@ -24,8 +24,7 @@ def test_the_distributed_dqn_learns_cartpole_and_leaves_a_policy(train: Train) -
     stop = MANIFEST["stop"] | {"meanReturn": {"atLeast": 195, "episodes": 50}}
 
     async def scenario(run: Run) -> None:
-        status = (await run.until_ended()).status
-        assert status.phase == "Succeeded", status.message
+        status = (await run.until_succeeded()).status
         assert status.message is not None
         assert "stop.meanReturn is met" in status.message
         assert status.replay is not None

@@ -126,8 +126,7 @@ def test_a_full_disk_is_reported_training_continues_and_it_recovers(
         process = run.kill(LEARNER, signal.SIGTERM)
         await eventually(lambda: not process.is_running())
         filler.unlink()
-        status = (await run.until_ended()).status
-        assert status.phase == "Succeeded", status.message
+        status = (await run.until_succeeded()).status
         assert (status.learner.restarts, status.failures) == (1, 0)
 
     train(small_job(checkpoint=checkpoint), scenario)
@@ -146,8 +145,7 @@ def test_two_holders_that_end_on_a_full_disk_succeed_as_soon_as_there_is_room(
         assert f"could not be written to file://{small_disk}/demo" in told
         assert ": the disk is full; the run is over" in told
         filler.unlink()
-        status = (await run.until_ended()).status
-        assert status.phase == "Succeeded", status.message
+        status = (await run.until_succeeded()).status
         assert (status.learner.restarts, status.sampler.restarts, status.failures) == (0, 0, 0)
         newest = run.checkpoints(small_disk / "demo")[-1]
         assert step_of(newest) == status.progress.environment_steps >= steps
@@ -163,8 +161,7 @@ def test_a_disk_that_is_full_to_the_end_is_what_the_job_fails_of(train: Train, s
         await run.until(lambda job: job.status.checkpoint is not None)
         fill(small_disk)
         await stop_now(run)
-        job = await run.until_ended()
-        assert job.status.phase == "Failed"
+        job, _ = await run.until_failed()
         assert f"the policy could not be written to file://{small_disk}" in job.status.message
         assert job.status.message.endswith(": the disk is full")
 

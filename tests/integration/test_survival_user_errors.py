@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,55 +10,7 @@ from rltraining_operator.local import backoff
 from small_jobs import CODE, code, job_of, role_with, small_job
 from training import SAMPLER, Run, Train
 from transport_processes import HANG_SECONDS
-
-BASE = """
-import gymnasium as gym
-import numpy as np
-
-class Base(gym.Env):
-    observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
-    steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.steps += 1
-        return self.observation_space.sample(), self.reward(), False, False, {}
-
-    def reward(self):
-        return 0.0
-
-class Step(Base):
-    def reward(self):
-        if self.steps > 50:
-            raise ValueError("the maze has no exit")
-        return 0.0
-
-class NaN(Base):
-    def reward(self):
-        return float("nan") if self.steps > 50 else 0.0
-
-class Make(Base):
-    def __init__(self):
-        raise OSError("no licence for this simulator")
-
-class Tired(Base):
-    def close(self):
-        if self.steps:
-            raise OSError("the simulator is gone")
-
-class Panics(Base):
-    def reward(self):
-        raise Panic("index out of bounds")
-
-class Panic(BaseException):
-    pass
-
-for environment in (Step, NaN, Make, Tired, Panics):
-    gym.register(f"{environment.__name__}-v0", entry_point=environment)
-"""
+from user_errors import BASE, Case
 
 NETS = """
 import torch
@@ -81,18 +32,6 @@ def refuses(observation_space, sizes):
     net.refused = sizes
     return net
 """
-
-
-@dataclass
-class Case:
-    """A job that cannot work."""
-
-    spec: dict[str, Any]
-    reason: str
-    message: str
-    """How the sentence begins, after the pod's name."""
-    trace: list[str] = field(default_factory=list)
-    """Expected parts of the traceback."""
 
 
 def environment(id: str) -> dict[str, Any]:
@@ -163,21 +102,7 @@ MODULES = code(mazes=BASE, nets=NETS)
 def test_it_fails_at_once_with_the_message(train: Train, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.setattr(backoff, "FIRST_SECONDS", HANG_SECONDS)  # longer than a busy operator takes
 
-    async def scenario(run: Run) -> None:
-        job = await run.until_ended()
-        assert job.status.phase == "Failed"
-        failed = run.condition("Failed")
-        assert failed is not None
-        assert (failed.status, failed.reason) == ("True", case.reason)
-        pod, _, message = failed.message.partition(": ")
-        assert pod in run.pids
-        assert message.startswith(case.message), message
-        for words in case.trace:
-            assert words in message
-        assert job.status.message == failed.message.splitlines()[0]
-        assert {pod: len(pids) for pod, pids in run.pids.items()} == dict.fromkeys(run.pids, 1), "restarted"
-
-    train(small_job(**case.spec), scenario, MODULES)
+    train(small_job(**case.spec), case.check, MODULES)
 
 
 def test_an_environment_that_cannot_be_closed_after_training_costs_nothing(train: Train) -> None:

@@ -228,12 +228,23 @@ class Run:
     async def until_ended(self) -> RLTrainingJob:
         return await self.until(lambda job: job.status.completion_time is not None)
 
-    async def finish(self) -> RLTrainingJob:
-        """Makes the job meet its stop rule, and checks that the job succeeds."""
-        await self.cluster.update_spec(self.key, {"stop": {"environmentSteps": max(1, self.steps)}})
+    async def until_succeeded(self) -> RLTrainingJob:
+        """Waits for the end of the job, and checks that the job succeeds."""
         job = await self.until_ended()
         assert job.status.phase == "Succeeded", job.status.message
         return job
+
+    async def until_failed(self) -> tuple[RLTrainingJob, Condition]:
+        """Waits for the end of the job, and checks that the job fails. Returns also the condition Failed."""
+        job, failed = await self.until_ended(), self.condition("Failed")
+        assert job.status.phase == "Failed"
+        assert failed is not None
+        return job, failed
+
+    async def finish(self) -> RLTrainingJob:
+        """Makes the job meet its stop rule, and checks that the job succeeds."""
+        await self.cluster.update_spec(self.key, {"stop": {"environmentSteps": max(1, self.steps)}})
+        return await self.until_succeeded()
 
     async def rendezvous(self, token: str | None = None) -> dict[str, Any] | None:
         """Returns the learner's rendezvous document, or None while there is none."""
