@@ -7,9 +7,12 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,8 +24,6 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NICE = 10
 """Added niceness, the default of the `nice` command. Beside a learner that is always busy it leaves
 a tenth of a core. The lowest priority would leave a hundredth, and delay results by hours."""
-
-
 EXIT_SECONDS = 5.0
 """How long user code may delay the end of a process."""
 STANDARD_ERROR = 2
@@ -49,6 +50,38 @@ def print_stacks_on_signal() -> None:
     """Makes a signal print the Python stacks of all threads to standard error, even while user code
     blocks in C or holds the GIL. ``rltrain stack`` sends the signal."""
     faulthandler.register(signal.Signals[STACKS_SIGNAL], STANDARD_ERROR, all_threads=True)
+
+
+def start_child(
+    module: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts ``python -m module FD arguments`` and returns the process with the socket to it, whose other
+    end is the file descriptor ``FD`` of the process."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 - runs a module of this package
+            # -P keeps the working directory out of sys.path.
+            [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+    return process, ours
+
+
+def attach_to_learner() -> socket.socket:
+    """Makes this process a helper of the learner that started it with the arguments ``FD PARENT``. Returns
+    the socket to the learner.
+
+    The process ends with the learner, gives way to other processes, and ignores signals to the process
+    group: the learner ends it after its last message.
+    """
+    channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    die_with(parent)
+    give_way()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    return channel
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

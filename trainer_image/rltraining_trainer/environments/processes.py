@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,8 +23,9 @@ import gymnasium as gym
 
 from rltraining_trainer.environments.slot import Outcome, Request
 from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised, UserCodeError
-from rltraining_trainer.process import describe_exit
+from rltraining_trainer.process import describe_exit, start_child
 
+TEMPLATE = "rltraining_trainer.environments.template"
 CLOSE_SECONDS = 2.0
 """How long environments may take to close before their processes are killed."""
 
@@ -44,7 +44,8 @@ class InProcesses:
         self, make: Callable[[], gym.Env], name: str, count: int, preload: Callable[[], None]
     ) -> None:
         self._name = name
-        self._template, self._control = _start_template()
+        self._template, control = start_child(TEMPLATE)
+        self._control = Connection(control.detach())
         self._control.send((list(sys.path), preload, make, name))
         self._workers: list[_Worker | None] = [None] * count
         self._losses: dict[int, Exception] = {}  # of environments whose process has ended
@@ -130,19 +131,3 @@ class _Worker:
         self.has_stepped |= request[0] == "step"
         with contextlib.suppress(OSError):
             self.connection.send(request)
-
-
-def _start_template() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Starts the template process (see ``template``) and returns it with the connection to it."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        # -P keeps the working directory out of sys.path; the template receives this process's path.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "rltraining_trainer.environments.template",
-            str(theirs.fileno()),
-        ]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])  # noqa: S603
-    return process, Connection(ours.detach())

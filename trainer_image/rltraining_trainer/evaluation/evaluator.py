@@ -6,9 +6,6 @@ import logging
 import os
 import queue
 import shutil
-import socket
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +20,12 @@ from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.policy.description import PolicyDescription
 from rltraining_trainer.policy.export import publish_policy, saved_description, saved_weights
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE
-from rltraining_trainer.process import describe_exit
+from rltraining_trainer.process import describe_exit, start_child
 from rltraining_trainer.transport import Backoff
 
 _LOG = logging.getLogger(__name__)
 
+MODULE = "rltraining_trainer.evaluation.process"
 TRIES = 3
 """Number of attempts to evaluate a policy."""
 _LONGEST_PAUSE = 10.0
@@ -213,15 +211,8 @@ class _Process:
     """One evaluator process and the socket to it."""
 
     def __init__(self) -> None:
-        self._channel, theirs = socket.socketpair()
-        with theirs:
-            module = "rltraining_trainer.evaluation.process"
-            self._process = subprocess.Popen(  # noqa: S603 - runs a module of this package
-                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
-                env={**os.environ, **ONE_THREAD, **NO_GPU},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        env = {**os.environ, **ONE_THREAD, **NO_GPU}
+        self._process, self._channel = start_child(MODULE, str(os.getpid()), env=env)
         self._lines = self._channel.makefile("rb")
 
     def ask(self, order: Order, closing: threading.Event) -> Answer:

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
 
-from rltraining_trainer.process import die_with, give_way
+from rltraining_trainer.process import attach_to_learner
 
 
 def main() -> int:
     """Serves orders until the learner ends."""
-    channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    die_with(parent)
-    give_way()
-    # Ignore signals to the process group: the learner ends this process after its last writes.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    _serve(channel)
+    _serve(attach_to_learner())
     return 0
 
 

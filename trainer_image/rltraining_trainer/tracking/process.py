@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import socket
 import sys
 
 from rltraining_trainer.errors import one_line
-from rltraining_trainer.process import die_with, give_way, prepare_process
+from rltraining_trainer.process import attach_to_learner, prepare_process
 from rltraining_trainer.tracking.backends import BACKENDS, Backend
 from rltraining_trainer.tracking.messages import Answer, Batch, Opening
 
 
 def main() -> None:
     """Serves batches until the run or the learner ends."""
-    channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    die_with(parent)
-    give_way()
-    # Ignore signals to the process group: the learner ends this process after the last point.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    channel = attach_to_learner()
     prepare_process("tracking")
     logging.disable(logging.WARNING)  # of the packages: the learner logs a failure once
     with channel.makefile("rb") as lines:

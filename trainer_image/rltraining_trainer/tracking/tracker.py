@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
 from pydantic import ValidationError
 
-from rltraining_trainer.process import describe_exit
+from rltraining_trainer.process import describe_exit, start_child
 from rltraining_trainer.tracking.messages import Answer, Batch, End, Opening, Point
 
 _LOG = logging.getLogger(__name__)
@@ -151,13 +148,7 @@ class _Process:
     """A process that calls the tracker's package, and the socket to it."""
 
     def __init__(self, opening: Opening, module: str) -> None:
-        self._channel, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - runs a module of this package
-                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        self._process, self._channel = start_child(module, str(os.getpid()))
         self._channel.settimeout(ANSWER_SECONDS)
         self._lines = self._channel.makefile("rb")
         self._unsent = opening.model_dump_json().encode() + b"\n"
