@@ -51,10 +51,7 @@ class EvaluationTracker:
         Under another bound, counting of consecutive evaluations restarts with the last evaluation.
         """
         old, self._stop = self._stop, stop
-        if _at_least(old) != _at_least(stop):
-            self._reached = int(self._is_enough(self._last_mean))
-        if _min_delta(old) != _min_delta(stop):
-            self._update(without_improvement=0)
+        self._restart_changed_counts(_at_least(old), _min_delta(old))
 
     @property
     def stop_reason(self) -> str | None:
@@ -75,15 +72,16 @@ class EvaluationTracker:
         """Restores a state except the best evaluation. Treats changed rules like ``set_stop``."""
         best = {"best": self.status.best, "best_policy_uri": self.status.best_policy_uri}
         self.status = EvaluationStatus.model_validate(state["status"], extra="ignore").model_copy(update=best)
-        self._reference = state["reference"]
-        same = state["at_least"] == _at_least(self._stop)
-        self._reached = state["reached"] if same else int(self._is_enough(self._last_mean))
-        if state["min_delta"] != _min_delta(self._stop):
-            self._update(without_improvement=0)
+        self._reached, self._reference = state["reached"], state["reference"]
+        self._restart_changed_counts(state["at_least"], state["min_delta"])
 
-    @property
-    def _last_mean(self) -> float | None:
-        return self.status.last.mean_return if self.status.last else None
+    def _restart_changed_counts(self, at_least: float | None, min_delta: float) -> None:
+        """Restarts the counts whose bound, ``at_least`` or ``min_delta`` before, has changed."""
+        if at_least != _at_least(self._stop):
+            last = self.status.last
+            self._reached = int(last is not None and self._is_enough(last.mean_return))
+        if min_delta != _min_delta(self._stop):
+            self._update(without_improvement=0)
 
     def _is_enough(self, mean: float | None) -> bool:
         bound = _at_least(self._stop)
