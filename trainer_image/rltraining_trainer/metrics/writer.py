@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,10 +19,18 @@ _LOG = logging.getLogger(__name__)
 _MAX_QUEUED = 1000
 """Maximum number of points that are queued for a slow disk. Further points are dropped."""
 
-EVALUATION, EVALUATED_STEP = "evaluation/", "evaluation/environmentSteps"
+_EVALUATION, _EVALUATED_STEP = "evaluation/", "evaluation/environmentSteps"
 """Prefix of evaluation results in a point, and the tag of the evaluated policy's step."""
 
 _Point = tuple[int, Mapping[str, float | None], float]
+
+
+def by_step(step: int, values: Mapping[str, float]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yields the values of a point by their step: evaluation results belong to the evaluated policy's."""
+    evaluated = {tag: value for tag, value in values.items() if tag.startswith(_EVALUATION)}
+    if _EVALUATED_STEP in evaluated:
+        yield int(evaluated[_EVALUATED_STEP]), evaluated
+    yield step, {tag: value for tag, value in values.items() if tag not in evaluated}
 
 
 class MetricsWriter:
@@ -82,11 +90,8 @@ class MetricsWriter:
             self._progress.append(step, {"time": wall_time, "run": self._run_id, **values})
             self._in_progress_file = point
         present = {tag: float(value) for tag, value in values.items() if value is not None}
-        evaluated = {tag: present.pop(tag) for tag in list(present) if tag.startswith(EVALUATION)}
-        # Evaluation results belong to the step of the evaluated policy, not to the current step.
-        if evaluated:
-            self._events.append(int(evaluated[EVALUATED_STEP]), evaluated, wall_time)
-        self._events.append(step, present, wall_time)
+        for at, part in by_step(step, present):
+            self._events.append(at, part, wall_time)
 
     def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -15,7 +15,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES
 
 from rltraining_trainer.errors import BadConfiguration, install_remedy
-from rltraining_trainer.metrics.writer import EVALUATED_STEP, EVALUATION
+from rltraining_trainer.metrics.writer import by_step
 from rltraining_trainer.tracking.messages import End, Kind, Opening, Point
 from rltraining_trainer.tracking.tracker import Tracker
 
@@ -102,11 +102,9 @@ def _is_installed(package: str) -> bool:
 
 
 def _points(step: int, values: Mapping[str, float | None], wall_time: float) -> Iterator[Point]:
-    """Yields the point, and before it the evaluation results at the step of the evaluated policy."""
-    present = {
+    """Yields the finite values by their step."""
+    finite = {
         name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)
     }
-    evaluated = {name: present.pop(name) for name in list(present) if name.startswith(EVALUATION)}
-    if EVALUATED_STEP in evaluated:
-        yield Point(step=int(evaluated[EVALUATED_STEP]), time=wall_time, values=evaluated)
-    yield Point(step=step, time=wall_time, values=present)
+    for at, part in by_step(step, finite):
+        yield Point(step=at, time=wall_time, values=part)
