@@ -97,7 +97,6 @@ class RolloutLearner(ParameterServer):
         exchanges: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__(network, settings, total_steps, device)
-        self.network: ActorCritic = network.to(device)
         self._device, self._exchanges = torch.device(device), exchanges
         self._gradients = kind(network, distribution, settings, self._flat)
 
@@ -126,16 +125,10 @@ class RolloutLearner(ParameterServer):
         unroll = move(concatenate(unrolls), self._device) if unrolls else None
         exchanges = self._agree(len(unrolls), reduce)
         statistics = gradients.begin(unroll, self.remaining, exchanges) if unroll is not None else None
-        if together:
-            normalizes = any_learner(statistics is not None, reduce, self._device)
-            statistics = (
-                statistics
-                if statistics is not None
-                else torch.zeros(3, dtype=torch.float64, device=self._device)
-            )
-            if normalizes:
-                reduce(statistics, 0.0)
-        if statistics is not None and unroll is not None and (not together or normalizes):
+        if together and any_learner(statistics is not None, reduce, self._device):
+            nothing = torch.zeros(3, dtype=torch.float64, device=self._device)
+            reduce(statistics if statistics is not None else nothing, 0.0)
+        if statistics is not None:
             gradients.share(statistics)
 
         # Make one update per minibatch, until the policy is too far from the behaviour policy, or
@@ -157,7 +150,7 @@ class RolloutLearner(ParameterServer):
             self.apply(gradient, new_steps)
             if found is not None:
                 terms.append((found.weight, found.terms))
-            ends = found is not None and type(gradients).ends_rollout(settings, found.terms)
+            ends = found is not None and gradients.ends_rollout(settings, found.terms)
             if any_learner(ends or leaving(), reduce if together else alone, self._device):
                 break
 
