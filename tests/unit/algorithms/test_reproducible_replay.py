@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from rltraining_api.algorithms.replay import Replay
-from rltraining_trainer.algorithms.reproducible_replay import BlockReplay, TransitionReader
+from rltraining_trainer.algorithms.reproducible_replay import BlockReplay, read_transitions
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.errors import BadConfiguration
 from through_a_file import stored
@@ -94,7 +95,7 @@ def test_a_rollout_that_does_not_fit_the_replay_is_refused() -> None:
         "priorities": torch.zeros(2),
         "transitions": {"number": torch.zeros(2)},
     }
-    read = TransitionReader(COLUMNS)
+    read = partial(read_transitions, COLUMNS)
     assert read({"unroll": rollout}) == rollout
     with pytest.raises(ValueError, match="number"):
         read({"unroll": rollout | {"transitions": {"number": torch.zeros(3)}}})

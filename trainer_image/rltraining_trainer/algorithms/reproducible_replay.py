@@ -7,6 +7,7 @@ The learner keeps the replay. It inserts the transitions of each block in the or
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
     torch.set_num_threads(1)
     settings, seed = world.settings, world.spec.seed
     replay = BlockReplay(settings.replay, settings.batch_size, columns, seed)
-    blocks = world.blocks(TransitionReader(columns), LAG, replay)
+    blocks = world.blocks(partial(read_transitions, columns), LAG, replay)
     run = world.run(algorithm=learner)
 
     def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor]:
@@ -175,21 +176,16 @@ class BlockReplay:
         self.environment_steps = state["environment_steps"]
 
 
-class TransitionReader:
+def read_transitions(columns: Mapping[str, Column], payload: Payload) -> dict[str, Any]:
     """Reads ``{"unroll": {...}}``, a rollout of ``TransitionBlockCollector``.
 
     Raises TypeError or ValueError, naming the field.
     """
-
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = columns
-
-    def __call__(self, payload: Payload) -> dict[str, Any]:
-        rollout: dict[str, Any] = field(payload, "unroll", dict)
-        for name in ("steps", "episodes"):
-            field(rollout, name, int)
-        for name in ("action", "observation", "first", "episode_return", "moments"):
-            field(rollout, name, Tensor)
-        priorities = field(rollout, "priorities", Tensor)
-        check_items(self._columns, field(rollout, "transitions", dict), len(priorities))
-        return rollout
+    rollout: dict[str, Any] = field(payload, "unroll", dict)
+    for name in ("steps", "episodes"):
+        field(rollout, name, int)
+    for name in ("action", "observation", "first", "episode_return", "moments"):
+        field(rollout, name, Tensor)
+    priorities = field(rollout, "priorities", Tensor)
+    check_items(columns, field(rollout, "transitions", dict), len(priorities))
+    return rollout
