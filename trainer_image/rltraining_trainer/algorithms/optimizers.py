@@ -136,13 +136,9 @@ def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device 
     )
 
 
-def clip_by_norm(gradient: Tensor, limit: float | None, norm: Tensor | None = None) -> Tensor:
-    """Scale ``gradient`` in place so that its norm is at most ``limit`` (None: leave it); returns the norm it had, ``[]``.
-
-    ``norm`` is that of the whole gradient, where ``gradient`` is a part of one.
-    """
-    if norm is None:
-        norm = torch.linalg.vector_norm(gradient)
+def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:
+    """Scales ``gradient`` in place so that its norm is at most ``limit`` (None: leaves it). Returns the norm it had, ``[]``."""
+    norm = torch.linalg.vector_norm(gradient)
     if limit is not None:
         gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
     return norm

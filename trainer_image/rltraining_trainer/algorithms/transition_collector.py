@@ -193,12 +193,12 @@ class TransitionCollector:
         )
         return rows, rewards, over
 
-    def _check_finite(self, name: str, seen: np.ndarray, suspect: np.ndarray) -> None:
-        """Raises Diverged if ``seen`` is not finite, with ``suspect`` as the cause if it is not finite either."""
-        if np.isfinite(seen).all():
+    def _check_finite(self, errors: np.ndarray, observations: np.ndarray) -> None:
+        """Raises Diverged if a TD error is not finite, because of an observation or of a value."""
+        if np.isfinite(errors).all():
             return
-        if np.issubdtype(suspect.dtype, np.floating) and not np.isfinite(suspect).all():
-            raise Diverged(not_finite(self.stepper.name, name))
+        if np.issubdtype(observations.dtype, np.floating) and not np.isfinite(observations).all():
+            raise Diverged(not_finite(self.stepper.name, "an observation"))
         raise Diverged("a value is NaN or infinite: lower the learning rate, or clip rewards with rewardClip")
 
     def _values(self, observation: np.ndarray, continues: np.ndarray) -> np.ndarray:
@@ -225,7 +225,7 @@ class TransitionCollector:
 
         # Compute the TD errors, which give the first priorities.
         error = reward + discount * next_value - rows.value_of_action[time, environment]
-        self._check_finite("an observation", error, rows.observation)
+        self._check_finite(error, rows.observation)
         transitions = Transitions(
             observation=torch.from_numpy(_take(rows.observation, time, environment)),
             action=torch.from_numpy(_take(rows.action, time, environment)),
