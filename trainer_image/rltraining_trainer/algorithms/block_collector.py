@@ -57,10 +57,10 @@ class BlockCollector(ABC):
         options = block_options((self.seed, EPISODES, block), episodes, [oldest - age for age in ages])
         observation, first = self.stepper.reset(0, options), np.ones(batch, bool)
 
-        # Take the same actions again. An environment that waits gets its first action.
-        for action in _played_again(state) if state is not None else ():
-            observation = self.stepper.step(self.to_environment(action)).observation
         if state is not None:
+            # Take the same actions again. An environment that waits gets its first action.
+            for action in _played_again(state):
+                observation = self.stepper.step(self.to_environment(action)).observation
             if not np.array_equal(
                 observation, state.observation.numpy(), equal_nan=observation.dtype.kind == "f"
             ):

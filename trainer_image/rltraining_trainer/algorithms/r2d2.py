@@ -145,9 +145,8 @@ def td_errors(
     target_state = state
     with torch.no_grad():
         if burn_in:
-            before = observation[:burn_in], first[:burn_in]
-            _, state = network.unroll(before[0], state, before[1])
-            _, target_state = target.unroll(before[0], target_state, before[1])
+            _, state = network.unroll(observation[:burn_in], state, first[:burn_in])
+            _, target_state = target.unroll(observation[:burn_in], target_state, first[:burn_in])
     observation, first = observation[burn_in:], first[burn_in:]
     values, _ = network.unroll(observation, state, first)
 
