@@ -45,13 +45,13 @@ def n_step_transitions(
     rows = len(rewards)
     returns = np.zeros(rewards.shape, np.float32)
     lengths = np.zeros(rewards.shape, np.int64)
-    goes_on = np.ones(rewards.shape, bool)
+    active = np.ones(rewards.shape, bool)
     for i in range(min(n, rows)):
         # Row t of these views is about x_t, of those that begin at i about x_{t+i}.
-        going, count = goes_on[: rows - i], lengths[: rows - i]
-        returns[: rows - i] += np.float32(discount**i) * (rewards[i:] * going)
-        count += going
-        going &= ~(terminated[i:] | truncated[i:])
+        continues, count = active[: rows - i], lengths[: rows - i]
+        returns[: rows - i] += np.float32(discount**i) * (rewards[i:] * continues)
+        count += continues
+        continues &= ~(terminated[i:] | truncated[i:])
     powers = np.power(discount, np.arange(n + 1), dtype=np.float64).astype(np.float32)
     last = np.minimum(np.arange(rows)[:, None] + lengths - 1, max(rows - 1, 0))
     discounts = powers[lengths] * ~np.take_along_axis(terminated, last, 0)
