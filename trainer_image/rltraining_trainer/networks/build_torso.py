@@ -58,7 +58,7 @@ def build_flattener(
     """Returns a torso that only encodes and flattens, and its number of features."""
     torso: nn.Module
     if isinstance(space, PackedSpace):
-        torso = PartsTorso(space, _flat_encoders(space), normalizer, nn.Identity())
+        torso = PartsTorso(space, _flat_encoders(space), normalizer)
     else:
         torso = nn.Sequential(_encoder(space, normalizer), nn.Flatten())
     return torso, _features(torso, space, network)
@@ -118,29 +118,26 @@ def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | 
     convolutional network each image gets its own convolutions, and one layer combines their
     features with the other parts.
     """
-    # Choose an encoder for each part.
     if network.mlp is not None:
-        encoders, trunk = _flat_encoders(space), None
-    else:
-        hidden_size = (network.nature_cnn or network.impala_cnn).hidden_size  # type: ignore[union-attr]
-        encoders = [
-            _image_or_vector(network, part.space, hidden_size) for part in space.parts if not part.is_mask
-        ]
-        if not any(is_image_part for is_image_part in map(_has_convolutions, encoders)):
-            raise BadConfiguration(
-                f"spec.network.{network.name}: it needs images, but the observations contain none: "
-                f"{shown(space.original)}; use network.mlp or network.entryPoint"
-            )
-        trunk = nn.Identity() if len(encoders) == 1 else None
-    # Add the layers on the features of all parts.
-    torso = PartsTorso(space, encoders, normalizer, nn.Identity())
-    if trunk is None:
+        torso = PartsTorso(space, _flat_encoders(space), normalizer)
+        sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
+        torso.trunk = Mlp((_features(torso, space, network),), sizes, activation)
+        return torso
+    # Choose an encoder for each part.
+    hidden_size = (network.nature_cnn or network.impala_cnn).hidden_size  # type: ignore[union-attr]
+    encoders = [
+        _image_or_vector(network, part.space, hidden_size) for part in space.parts if not part.is_mask
+    ]
+    if not any(map(_has_convolutions, encoders)):
+        raise BadConfiguration(
+            f"spec.network.{network.name}: it needs images, but the observations contain none: "
+            f"{shown(space.original)}; use network.mlp or network.entryPoint"
+        )
+    # Combine the features of several parts.
+    torso = PartsTorso(space, encoders, normalizer)
+    if len(encoders) > 1:
         size = _features(torso, space, network)
-        if network.mlp is not None:
-            mlp = network.mlp
-            torso.trunk = Mlp((size,), mlp.hidden_sizes, ACTIVATIONS[mlp.activation])
-        else:
-            torso.trunk = nn.Sequential(orthogonal(nn.Linear(size, hidden_size), 2**0.5), nn.ReLU())
+        torso.trunk = nn.Sequential(orthogonal(nn.Linear(size, hidden_size), 2**0.5), nn.ReLU())
     return torso
 
 

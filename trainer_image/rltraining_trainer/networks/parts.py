@@ -23,15 +23,13 @@ class PartsTorso(nn.Module):
         space: Space of the packed observations.
         encoders: One module per part except the mask, in order. Outputs are flattened.
         normalizer: Running statistics of the vectors ``[N, space.vector_size]``, or None.
-        trunk: Maps the features of all parts ``[N, K]`` to the torso's features.
+
+    Attributes:
+        trunk: Maps the features of all parts ``[N, K]`` to the torso's features. At first it changes nothing.
     """
 
     def __init__(
-        self,
-        space: PackedSpace,
-        encoders: Sequence[nn.Module],
-        normalizer: Normalizer | None,
-        trunk: nn.Module,
+        self, space: PackedSpace, encoders: Sequence[nn.Module], normalizer: Normalizer | None
     ) -> None:
         super().__init__()
         self._unpack = Unpack(space)
@@ -41,7 +39,7 @@ class PartsTorso(nn.Module):
         self._others = [i for i, yes in zip(indices, vector, strict=True) if not yes]
         self.normalizer = normalizer
         self.encoders = nn.ModuleList(e for e, yes in zip(encoders, vector, strict=True) if not yes)
-        self.trunk = trunk
+        self.trunk: nn.Module = nn.Identity()
 
     def forward(self, observation: Packed) -> Tensor:
         return self.trunk(self.encode(observation))
