@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -132,7 +134,7 @@ def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]]
 
     Returns None if the space is not one of images (see ``is_image``).
     """
-    if not isinstance(space, spaces.Box) or not is_image(space):
+    if not is_image(space):
         return None
     shape = space.shape
     if len(shape) == 2:
@@ -149,7 +151,7 @@ def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]]
     return nn.Sequential(scaled, ChannelsFirst(shape)), sizes
 
 
-def is_image(space: spaces.Space) -> bool:
+def is_image(space: spaces.Space) -> TypeGuard[spaces.Box]:
     """Returns whether the space is a Box of images.
 
     Images have three axes, one of which is channels, or four for a stack of frames. Two axes are an
