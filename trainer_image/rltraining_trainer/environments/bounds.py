@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from rltraining_trainer.environments.nested_spaces import LeafSpace, Path, shown
+from rltraining_trainer.environments.nested_spaces import LeafSpace, Path, dotted, shown
 from rltraining_trainer.environments.packed_space import PackedSpace, numbers_of
 
 FAST_ELEMENTS_MAX, FAST_VALUES_MAX = 4, 10_000
@@ -98,7 +98,7 @@ class Bounds:
 
     def _excess(self, values: np.ndarray, at: int) -> Excess:
         part = next(part for part in reversed(self._parts) if part.start <= at)
-        element = f"the part {'.'.join(map(str, part.path))!r}" if part.path else "an observation"
+        element = f"the part {dotted(part.path)!r}" if part.path else "an observation"
         if part.space.shape:
             place = [int(i) for i in np.unravel_index(at - part.start, part.space.shape)]
             element = f"element {place[0] if len(place) == 1 else place} of {element}"

@@ -12,6 +12,7 @@ from rltraining_api.algorithms import UserAlgorithm
 from rltraining_api.environment import Normalize
 from rltraining_api.job import JobSpec
 
+from rltraining_trainer.environments.nested_spaces import Path, dotted, items_of
 from rltraining_trainer.errors import TooLarge
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -58,19 +59,15 @@ class Limits:
         )
 
 
-Path = tuple[str | int, ...]
 Numbers = Iterable[tuple[Path, np.ndarray]]
 """The arrays of one observation, each with the keys and indices that lead to it."""
 
 
 def numbers_in(space: spaces.Space, observation: Any, path: Path = ()) -> Iterator[tuple[Path, np.ndarray]]:
     """Yields the arrays of floats in an observation of a space, which may be nested."""
-    if isinstance(space, spaces.Dict):
-        for key, part in space.items():
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, part in items_of(space):
             yield from numbers_in(part, observation[key], (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space):
-            yield from numbers_in(part, observation[index], (*path, index))
     elif space.dtype is not None and np.issubdtype(space.dtype, np.floating):
         yield path, np.asarray(observation, np.float64)
 
@@ -111,6 +108,6 @@ def _first_beyond(numbers: Numbers, limit: float) -> str | None:
         beyond = np.argwhere(np.isfinite(values) & (np.abs(values) > limit))
         if len(beyond):
             index = tuple(beyond[0].tolist())
-            part = f" of {'.'.join(map(str, path))!r}" if path else ""
+            part = f" of {dotted(path)!r}" if path else ""
             return f"{values[index]:.4g} in element {list(index)}{part}"
     return None

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rltraining_trainer.environments.magnitudes import numbers_in, overflow_error
-from rltraining_trainer.environments.nested_spaces import Path, items_of
+from rltraining_trainer.environments.nested_spaces import Path, dotted, items_of
 from rltraining_trainer.errors import EnvironmentRaised, TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.user_trace import user_trace
 
@@ -32,7 +32,7 @@ class WrongObservation(ValueError):
         rule, got = f"shape {space.shape}", _describe(observation)
         if observation is not None and shape == space.shape:
             rule, got = f"type {space.dtype}", _type_of(np.asarray(observation))
-        of = f"in which the part {'.'.join(map(str, path))!r} has" if path else "of"
+        of = f"in which the part {dotted(path)!r} has" if path else "of"
         super().__init__(f"must return an observation {of} {rule} to match its observation space, got {got}")
 
 
@@ -151,8 +151,7 @@ def _wrong_observation(observation: Any, space: spaces.Space, path: Path = ()) -
             try:
                 value = observation[key]
             except (LookupError, TypeError):
-                name = ".".join(map(str, at))
-                return f"must return observations with the part {name!r} to match its observation space"
+                return f"must return observations with the part {dotted(at)!r} to match its observation space"
             if (clause := _wrong_observation(value, part, at)) is not None:
                 return clause
         return None

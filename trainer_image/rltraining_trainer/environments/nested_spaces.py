@@ -21,6 +21,11 @@ def items_of(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[str | int, spa
     yield from space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
+def dotted(path: Path) -> str:
+    """Returns the name of a part, such as ``camera.image``."""
+    return ".".join(map(str, path))
+
+
 def discrete_choices(action_space: spaces.Space) -> tuple[int, ...]:
     """Returns the number of choices of each discrete factor of an action, in order."""
     if isinstance(action_space, spaces.Discrete):

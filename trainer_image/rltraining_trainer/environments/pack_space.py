@@ -12,6 +12,7 @@ from rltraining_trainer.environments.nested_spaces import (
     LeafSpace,
     Path,
     discrete_choices,
+    dotted,
     items_of,
     shown,
 )
@@ -74,7 +75,7 @@ def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tu
     for key, part in items_of(space):
         # Text, and MiniGrid's MissionSpace.
         if part.dtype is not None and part.dtype.kind == "U":
-            left_out.append(".".join(map(str, (*path, key))))
+            left_out.append(dotted((*path, key)))
             continue
         inner, names = without_text(part, (*path, key))
         left_out += names
@@ -104,9 +105,8 @@ def _leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, LeafSp
     if isinstance(space, LeafSpace) and space.dtype is not None and space.dtype.kind in "biuf":
         yield path, space
         return
-    name = ".".join(map(str, path))
     keep = "{name: FilterObservation, kwargs: {filter_keys: [...]}}"
     raise BadConfiguration(
-        f"spec.environment: the part {name!r} of observations, {shown(space)}, is not an array of "
+        f"spec.environment: the part {dotted(path)!r} of observations, {shown(space)}, is not an array of "
         f"numbers; leave it out with environment.wrappers: [{keep}]"
     )

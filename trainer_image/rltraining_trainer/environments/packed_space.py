@@ -22,6 +22,7 @@ from rltraining_trainer.environments.nested_spaces import (
     LARGE,
     LeafSpace,
     Path,
+    dotted,
     is_vector,
 )
 
@@ -55,7 +56,7 @@ class Part:
         """Name of the part in messages and exported programs, such as ``observation.image``."""
         if self.is_mask and not self.path:
             return MASK_KEY
-        return ".".join(("observation", *map(str, self.path)))
+        return dotted(("observation", *self.path))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -267,4 +268,4 @@ def _some_of(count: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def _quoted(part: Part) -> str:
-    return f"the part {'.'.join(map(str, part.path))!r}"
+    return f"the part {dotted(part.path)!r}"

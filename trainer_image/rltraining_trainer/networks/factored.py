@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor
 
-from rltraining_trainer.environments.nested_spaces import Path, discrete_choices, items_of
+from rltraining_trainer.environments.nested_spaces import Path, discrete_choices, dotted, items_of
 from rltraining_trainer.networks.distributions import DiagonalGaussian
 from rltraining_trainer.networks.unpack import MASKED
 
@@ -79,7 +79,7 @@ class Factored:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of an action's arrays in exported programs."""
-        return tuple(".".join(("action", *map(str, leaf.path))) for leaf in self._leaves)
+        return tuple(dotted(("action", *leaf.path)) for leaf in self._leaves)
 
     def noise(self, *batch: int) -> Tensor:
         gumbel = torch.empty(*batch, self._table.numel()).exponential_().log_().neg_()

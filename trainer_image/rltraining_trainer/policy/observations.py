@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rltraining_trainer.environments.masks import empty_factors
+from rltraining_trainer.environments.nested_spaces import dotted
 from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, Part, WrongPart
 
 
@@ -59,7 +60,7 @@ def _value(part: Part, observation: Any, action_mask: Any) -> Any:
     try:
         return part.of(observation)
     except WrongPart as error:
-        raise ValueError(f"act was given no part {_dotted(part)!r}") from error
+        raise ValueError(f"act was given no part {dotted(part.path)!r}") from error
 
 
 def _array(value: Any, name: str, space: spaces.Space, *, is_mask: bool = False) -> np.ndarray:
@@ -112,9 +113,5 @@ def _check_masks(space: PackedSpace, rows: np.ndarray) -> None:
 def _name(part: Part) -> str:
     """Names a part as the object of a sentence."""
     if part.path:
-        return f"the part {_dotted(part)!r}"
+        return f"the part {dotted(part.path)!r}"
     return f"an {MASK_KEY}" if part.is_mask else "observations"
-
-
-def _dotted(part: Part) -> str:
-    return ".".join(map(str, part.path))
