@@ -46,10 +46,9 @@ def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
     """
     registered, wrappers = find(spec)
     creator = registered.vector_entry_point
-    has_single = registered.entry_point is not None
-    if creator is None or spec.stepping != "Serial" or wrappers or registered.additional_wrappers:
-        return make_environments(with_seeded_episodes(spec), num_envs)
-    if has_single and num_envs <= FEW:
+    wrapped = bool(wrappers or registered.additional_wrappers)
+    prefers_single = registered.entry_point is not None and num_envs <= FEW
+    if creator is None or spec.stepping != "Serial" or wrapped or prefers_single:
         return make_environments(with_seeded_episodes(spec), num_envs)
     if creator == CARTPOLE:
         seeded = copy.deepcopy(registered)
