@@ -196,20 +196,15 @@ class EnvironmentBatch(VectorEnv):
         Environments without a request, or with an error, keep their previous observation. Errors
         are added to ``failed``.
         """
-        # Take the observations, masks and errors.
         outcomes = self._slots.call(requests)
         info: dict[str, Any] = {}
-        masks: dict[int, Any] = {}
         for b, (request, outcome) in enumerate(zip(requests, outcomes, strict=True)):
             if outcome.error is not None:
                 failed[b] = outcome.error
             elif request is not None:
                 self._env_obs[b] = outcome.observation
                 if outcome.action_mask is not None:
-                    masks[b] = outcome.action_mask
-        # Report the masks and errors in infos.
-        for b, mask in masks.items():
-            info = self._add_info(info, {MASK_KEY: mask}, b)
+                    info = self._add_info(info, {MASK_KEY: outcome.action_mask}, b)
         if failed:
             info[FAILED] = failed
         return self._batched(), info, outcomes

@@ -121,11 +121,11 @@ class PackedSpace(spaces.Box):
         self.original, self.choices = original, tuple(choices)
         self.mask_from_info = mask_path == ()
         # Find the mask. One from infos is appended as a further array.
-        if self.mask_from_info:
-            leaves = [*leaves, ((), spaces.MultiBinary(sum(choices)))]
-        is_mask = [path == mask_path and mask_path is not None for path, _ in leaves]
         if self.mask_from_info:  # an observation that is a single array has the path () as well
-            is_mask = [False] * (len(leaves) - 1) + [True]
+            is_mask = [*[False] * len(leaves), True]
+            leaves = [*leaves, ((), spaces.MultiBinary(sum(choices)))]
+        else:
+            is_mask = [path == mask_path for path, _ in leaves]
         # Images are stored as bytes; in rows with images the mask is as well.
         has_bytes = any(_is_bytes(space) for _, space in leaves)
         kept_as_bytes = [
