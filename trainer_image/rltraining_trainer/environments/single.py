@@ -34,7 +34,6 @@ class SingleEnvironment(VectorEnv):
         self.action_space = batch_space(self.single_action_space, 1)
         # Cache the space's attributes, which are slow properties. Copying preallocated arrays in
         # `step` takes half the time of creating new ones.
-        self._parts = self.single_observation_space if _is_composite(self.single_observation_space) else None
         self._dtype, self._shape = self.single_observation_space.dtype, self.single_observation_space.shape
         self._reward = np.zeros(1, np.float32)
         self._terminated, self._truncated = np.zeros(1, bool), np.zeros(1, bool)
@@ -69,15 +68,11 @@ class SingleEnvironment(VectorEnv):
 
     def _batch_of_one(self, observation: Any) -> Any:
         self._env_obs = (observation,)
-        if self._parts is not None:
-            empty: Any = create_empty_array(self._parts, 1)
-            return concatenate(self._parts, [observation], empty)
-        copied = copy_array(observation, self.single_observation_space, self._dtype, self._shape)
-        return copied[np.newaxis]
-
-
-def _is_composite(space: gym.Space) -> bool:
-    return space.shape is None
+        space = self.single_observation_space
+        if self._shape is None:  # composite
+            empty: Any = create_empty_array(space, 1)
+            return concatenate(space, [observation], empty)
+        return copy_array(observation, space, self._dtype, self._shape)[np.newaxis]
 
 
 def _batched(info: Info) -> dict[str, Any]:
