@@ -3,16 +3,16 @@ failures it survives."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, OneOf, Rule, refusal
 from rltraining_api.evaluation import EvaluationReturn, NoImprovement
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
-from rltraining_api.roles import check_metadata
+from rltraining_api.roles import TemplateMetadata
 from rltraining_api.scheduling import SchedulingPolicy
 
 
@@ -78,15 +78,10 @@ class Stop(ApiModel):
 class ClaimTemplate(ApiModel):
     """A PersistentVolumeClaim that is created and deleted with the job."""
 
-    metadata: FreeForm = Field(default_factory=dict)
+    metadata: TemplateMetadata = Field(default_factory=dict)
     """Labels and annotations to add to the claim."""
     spec: FreeForm
     """A PersistentVolumeClaimSpec: accessModes, resources, storageClassName."""
-
-    @field_validator("metadata", mode="after")
-    @classmethod
-    def _metadata_is_text(cls, metadata: dict[str, Any]) -> dict[str, Any]:
-        return check_metadata(metadata)
 
 
 class CheckpointVolume(OneOf):

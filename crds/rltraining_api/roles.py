@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from rltraining_api import patterns
 from rltraining_api.autoscale import Autoscale
@@ -35,21 +35,37 @@ LIST_KEYS = {
 """Keys by which the items of a template's lists are merged; other lists are replaced."""
 
 
+def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Checks the labels and annotations of an object that is created from a template. Values must
+    be text, and keys that the operator and NetworkPolicies use to select objects are rejected."""
+    for group in ("labels", "annotations"):
+        texts = metadata.get(group, {})
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+            raise refusal(f"{group} must be an object of texts: put numbers and true or false in quotes")
+        for key in texts:
+            if key.startswith(RESERVED_PREFIX) or key == LABEL_MANAGED_BY:
+                raise refusal(f"{group}: {key} is set by the operator: use a key of another domain")
+    if metadata.get("labels", {}).get(LABEL_APP_NAME) == MANAGED_BY:
+        raise refusal(
+            f"labels: {LABEL_APP_NAME}: {MANAGED_BY} marks the operator's own pods: use another value"
+        )
+    return metadata
+
+
+TemplateMetadata = Annotated[FreeForm, AfterValidator(_check_metadata)]
+"""Labels and annotations of an object that is created from a template."""
+
+
 class PodTemplate(ApiModel):
     """A pod template, as in a Deployment. Its container named `trainer` is merged with the
     operator's; everything else is added."""
 
-    metadata: FreeForm = Field(default_factory=dict)
+    metadata: TemplateMetadata = Field(default_factory=dict)
     """Labels and annotations to add to the pods. Keys of rltraining.dev,
     app.kubernetes.io/managed-by, and the value of app.kubernetes.io/name that marks the operator's
     pods are rejected."""
     spec: FreeForm = Field(default_factory=dict)
     """A PodSpec with only the differences from the operator's."""
-
-    @field_validator("metadata", mode="after")
-    @classmethod
-    def _metadata_is_text(cls, metadata: dict[str, Any]) -> dict[str, Any]:
-        return check_metadata(metadata)
 
     @field_validator("spec", mode="after")
     @classmethod
@@ -68,23 +84,6 @@ class PodTemplate(ApiModel):
             for group in ("env", "volumeMounts", "ports"):
                 _items(container, group, LIST_KEYS[group])
         return spec
-
-
-def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Checks the labels and annotations of an object that is created from a template. Values must
-    be text, and keys that the operator and NetworkPolicies use to select objects are rejected."""
-    for group in ("labels", "annotations"):
-        texts = metadata.get(group, {})
-        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-            raise refusal(f"{group} must be an object of texts: put numbers and true or false in quotes")
-        for key in texts:
-            if key.startswith(RESERVED_PREFIX) or key == LABEL_MANAGED_BY:
-                raise refusal(f"{group}: {key} is set by the operator: use a key of another domain")
-    if metadata.get("labels", {}).get(LABEL_APP_NAME) == MANAGED_BY:
-        raise refusal(
-            f"labels: {LABEL_APP_NAME}: {MANAGED_BY} marks the operator's own pods: use another value"
-        )
-    return metadata
 
 
 def _items(owner: dict[str, Any], group: str, key: str) -> list[dict[str, Any]]:
