@@ -383,11 +383,11 @@ _TABLES: dict[str, Presets] = {
 
 def _own_presets() -> dict[str, Presets]:
     """Returns the presets that settings models define themselves, by the algorithm's key."""
-    models = {key: child_model(field.annotation) for key, field in fields_by_key(Algorithm).items()}
-    presets: dict[str, Presets | None] = {
-        key: getattr(model, "presets", None) for key, model in models.items()
+    return {
+        key: own
+        for key, field in fields_by_key(Algorithm).items()
+        if (own := getattr(child_model(field.annotation), "presets", None)) is not None
     }
-    return {key: own for key, own in presets.items() if own is not None}
 
 
 PRESET_VALUES: Mapping[str, Presets] = MappingProxyType(_TABLES | _own_presets())
