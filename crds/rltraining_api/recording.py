@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rltraining_api.base import ApiModel, Rule
 from rltraining_api.fields import Positive
+from rltraining_api.roles import ONE_LEARNER
 
 if TYPE_CHECKING:
     from rltraining_api.job import JobSpec
@@ -37,6 +38,5 @@ class Recording(ApiModel):
 
 def recording_rules() -> Iterator[Rule]:
     """Yields the rules of `Recording.problem`, for an API server."""
-    one = "!has(self.learner) || !has(self.learner.replicas) || self.learner.replicas == 1"
-    yield Rule(f"!has(self.recording) || ({one})", NEEDS_ONE_LEARNER)
+    yield Rule(f"!has(self.recording) || ({ONE_LEARNER})", NEEDS_ONE_LEARNER)
     yield Rule("!has(self.recording) || !has(self.reproducible)", NEEDS_OTHER_MODE)

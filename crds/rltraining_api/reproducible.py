@@ -10,6 +10,7 @@ from pydantic import Field
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, Rule, any_of
 from rltraining_api.fields import Count, Positive
+from rltraining_api.roles import ONE_LEARNER
 
 if TYPE_CHECKING:
     from rltraining_api.job import JobSpec
@@ -86,8 +87,7 @@ def reproducible_rules() -> Iterator[Rule]:
     unset = "!has(self.reproducible)"
     named = " || ".join(f"has(self.algorithm.{name})" for name in REPRODUCIBLE)
     yield Rule(f"{unset} || {named}", NEEDS_ALGORITHM)
-    one = "!has(self.learner) || !has(self.learner.replicas) || self.learner.replicas == 1"
-    yield Rule(f"{unset} || ({one})", NEEDS_ONE_LEARNER)
+    yield Rule(f"{unset} || ({ONE_LEARNER})", NEEDS_ONE_LEARNER)
     for name in GRADIENTS:
         path = f"self.algorithm.{name}"
         at_learner = f"!has({path}.gradients) || {path}.gradients == 'Learner'"

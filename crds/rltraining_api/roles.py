@@ -98,6 +98,10 @@ def _has(item: Any, key: str) -> bool:
     return isinstance(item, dict) and isinstance(item.get(key), str | int) and bool(item[key])
 
 
+ONE_LEARNER = "!has(self.learner) || !has(self.learner.replicas) || self.learner.replicas == 1"
+"""CEL expression: the job has one learner."""
+
+
 class LearnerRole(ApiModel):
     """The pods that update the parameters."""
 
