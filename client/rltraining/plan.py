@@ -126,7 +126,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
 
 def _learner_limits(job: RLTrainingJob) -> bool:
     """Returns whether samplers wait for the learner if it is slow, and it has more work with more of them."""
-    replay = getattr(job.spec.algorithm.parameters, "replay", None)
+    replay = job.spec.algorithm.replay
     if replay is not None:
         return replay.samples_per_insert is not None
     return job.spec.gradients_at != "Samplers" or job.spec.algorithm.name not in IN_TURNS

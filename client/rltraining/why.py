@@ -77,8 +77,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
 def _updates(job: RLTrainingJob) -> str:
     """Names the field that determines how many updates a learner makes for each step. Empty if there is none."""
     algorithm = job.spec.algorithm
-    replay = getattr(algorithm.parameters, "replay", None)
-    field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if replay else ""
+    field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if algorithm.replay else ""
     return f"fewer updates for each step (spec.algorithm.{algorithm.name}.{field}), " if field else ""
 
 

@@ -252,7 +252,7 @@ class JobSpec(ApiModel):
 
     @property
     def _has_replay_pods(self) -> bool:
-        replay = getattr(self.algorithm.parameters, "replay", None)
+        replay = self.algorithm.replay
         return replay is not None and replay.placement == "Dedicated"
 
     @model_validator(mode="after")
@@ -285,7 +285,7 @@ class JobSpec(ApiModel):
 
     @model_validator(mode="after")
     def _autoscale_fits(self) -> Self:
-        replay = getattr(self.algorithm.parameters, "replay", None)
+        replay = self.algorithm.replay
         at_samplers = replay is not None and replay.placement == "Samplers"
         if self.sampler.autoscale is not None and (self.algorithm.name in IN_TURNS or at_samplers):
             raise refusal(AUTOSCALE_FITS)

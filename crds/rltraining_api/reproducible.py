@@ -72,8 +72,7 @@ class Reproducible(ApiModel):
             together = settings.aggregate.mode == "Sync" and settings.aggregate.count is None
             if spec.gradients_at != "Learner" or not together:
                 return NEEDS_GRADIENTS_AT_LEARNER
-        replay = getattr(algorithm.chosen, "replay", None)
-        if replay is not None and replay.placement == "Dedicated":
+        if (replay := algorithm.replay) is not None and replay.placement == "Dedicated":
             return NEEDS_REPLAY_AT_LEARNER
         if spec.environment.on_error != "Fail" or spec.environment.preprocessing is not None:
             return NEEDS_SEEDED_EPISODES

@@ -12,6 +12,7 @@ from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
 from rltraining_api.algorithms.r2d2 import R2d2
+from rltraining_api.algorithms.replay import Replay
 from rltraining_api.algorithms.sac import Sac
 from rltraining_api.algorithms.td3 import Td3
 from rltraining_api.base import OneOf
@@ -89,6 +90,12 @@ class Algorithm(OneOf):
         """The hyperparameters of the algorithm that is set."""
         chosen: Parameters = self.chosen
         return chosen
+
+    @property
+    def replay(self) -> Replay | None:
+        """The settings of the replay memory, of an algorithm that learns from one."""
+        replay: Replay | None = getattr(self.parameters, "replay", None)
+        return replay
 
     @property
     def title(self) -> str:
