@@ -10,13 +10,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import Algorithm, GradientsAt, sequences_of
+from rltraining_api.algorithms import ALGORITHMS, Algorithm, GradientsAt, sequences_of
 from rltraining_api.algorithms.gradients import MINIBATCHES_HOLD_SEQUENCES, MINIBATCHES_HOLD_STEPS
 from rltraining_api.base import ApiModel, ByTask, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
 from rltraining_api.fields import Preset
-from rltraining_api.introspect import child_model, field_at, fields_by_key, may_be_absent
+from rltraining_api.introspect import field_at, may_be_absent
 from rltraining_api.lifecycle import Checkpoint, Encryption, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
@@ -70,17 +70,9 @@ IMMUTABLE = (
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """Message, to be formatted with the key of the schedule."""
-WITH_REPLAY = tuple(
-    key
-    for key, field in fields_by_key(Algorithm).items()
-    if (model := child_model(field.annotation)) is not None and "replay" in model.model_fields
-)
+WITH_REPLAY = tuple(key for key, model in ALGORITHMS.items() if "replay" in model.model_fields)
 """The algorithms that learn from a replay memory."""
-RECURRENT = tuple(
-    key
-    for key, field in fields_by_key(Algorithm).items()
-    if getattr(child_model(field.annotation), "recurrent", False)
-)
+RECURRENT = tuple(key for key, model in ALGORITHMS.items() if getattr(model, "recurrent", False))
 """The algorithms that learn from replayed sequences, with an LSTM."""
 WITHOUT_LSTM = tuple(name for name in WITH_REPLAY if name not in RECURRENT)
 """The algorithms that learn from single replayed transitions."""
@@ -339,9 +331,7 @@ def schedules(model: type[ApiModel]) -> list[tuple[str, str]]:
 
 
 def _schedules_have_an_end() -> Iterator[Rule]:
-    for algorithm, field in fields_by_key(Algorithm).items():
-        model = child_model(field.annotation)
-        assert model is not None, "each algorithm has a model"
+    for algorithm, model in ALGORITHMS.items():
         for _, key in schedules(model):
             here = f"self.algorithm.{algorithm}"
             unset = f"!has({here}) || !has({here}.{key})"

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rltraining_api.algorithms import Algorithm
+from rltraining_api.algorithms import ALGORITHMS
 from rltraining_api.fields import Preset
-from rltraining_api.introspect import child_model, fields_by_key
 from rltraining_api.preset_types import Presets, Values
 from rltraining_api.preset_types import values_of as _values
 
@@ -384,9 +383,7 @@ _TABLES: dict[str, Presets] = {
 def _own_presets() -> dict[str, Presets]:
     """Returns the presets that settings models define themselves, by the algorithm's key."""
     return {
-        key: own
-        for key, field in fields_by_key(Algorithm).items()
-        if (own := getattr(child_model(field.annotation), "presets", None)) is not None
+        key: own for key, model in ALGORITHMS.items() if (own := getattr(model, "presets", None)) is not None
     }
 
 

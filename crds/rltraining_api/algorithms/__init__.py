@@ -16,8 +16,10 @@ from rltraining_api.algorithms.replay import Replay
 from rltraining_api.algorithms.sac import Sac
 from rltraining_api.algorithms.td3 import Td3
 from rltraining_api.base import OneOf
+from rltraining_api.introspect import child_model, fields_by_key
 
 __all__ = [
+    "ALGORITHMS",
     "A2c",
     "A3c",
     "Adam",
@@ -101,3 +103,11 @@ class Algorithm(OneOf):
     def title(self) -> str:
         """Name for people: `impala`, or the module of a custom algorithm."""
         return self.entry_point.module if self.entry_point else self.name
+
+
+ALGORITHMS = {
+    key: model
+    for key, field in fields_by_key(Algorithm).items()
+    if (model := child_model(field.annotation)) is not None
+}
+"""The model of each algorithm's hyperparameters, by its key in a manifest."""
