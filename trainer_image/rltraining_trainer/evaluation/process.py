@@ -10,24 +10,19 @@ from __future__ import annotations
 import os
 import queue
 import socket
-import sys
 import threading
 
-from rltraining_trainer.process import attach_to_learner
+from rltraining_trainer.process import attach_to_learner, prepare_process
 
 
-def main() -> int:
+def main() -> None:
     """Serves orders until the learner ends."""
-    _serve(attach_to_learner())
-    return 0
+    channel = attach_to_learner()
 
-
-def _serve(channel: socket.socket) -> None:
     import torch
 
     from rltraining_trainer.evaluation.answer import answer
     from rltraining_trainer.evaluation.messages import Order
-    from rltraining_trainer.process import prepare_process
 
     prepare_process("evaluation")
     torch.set_num_threads(1)
@@ -53,4 +48,4 @@ def _read(channel: socket.socket) -> queue.SimpleQueue[bytes]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
