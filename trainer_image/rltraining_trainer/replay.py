@@ -160,10 +160,8 @@ class PrioritizedReplay:
             tensors = to_tensors(items, columns)
             if priorities is None:
                 count = len(next(iter(tensors.values()), ()))
-                weights = torch.full((count,), buffer.largest_priority, dtype=torch.float64)
-            else:
-                weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
-            buffer.add(tensors, weights)
+                priorities = torch.full((count,), buffer.largest_priority, dtype=torch.float64)
+            buffer.add(tensors, _as_priorities(priorities))
             if self._buffer is None:
                 self._buffer, self._columns = buffer, columns
                 self._tensors = any(isinstance(rows, Tensor) for rows in items.values())
@@ -211,13 +209,13 @@ class PrioritizedReplay:
                 Nothing is updated.
         """
         keys = torch.as_tensor(sample.keys)
-        weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
-        if weights.shape != keys.shape:
-            raise ValueError(f"a sample of {len(keys)} needs as many priorities, not {list(weights.shape)}")
+        new = _as_priorities(priorities)
+        if new.shape != keys.shape:
+            raise ValueError(f"a sample of {len(keys)} needs as many priorities, not {list(new.shape)}")
         with self._lock:
             if self._buffer is None:
                 raise ValueError("nothing was sampled from this table: it is empty")
-            self._buffer.update(keys % self._capacity, keys, weights)
+            self._buffer.update(keys % self._capacity, keys, new)
 
     def stats(self) -> TableStats:
         """Returns the current counts."""
@@ -268,3 +266,7 @@ class PrioritizedReplay:
             return ReplaySample(drawn.items, weights, drawn.versions)
         items = {name: rows.numpy() for name, rows in drawn.items.items()}
         return ReplaySample(items, weights.numpy(), drawn.versions.numpy())
+
+
+def _as_priorities(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float64).detach().cpu()
