@@ -57,7 +57,7 @@ def test_a_task_of_negative_returns_does_not_begin_solved() -> None:
 
 
 def test_rate_over_the_window() -> None:
-    meter = RateMeter(window=5)
+    meter = RateMeter()
     assert meter.rate is None
     meter.update(1000, now=100)
     assert meter.rate is None
@@ -73,7 +73,7 @@ def test_rate_over_the_window() -> None:
 
 @given(st.lists(st.floats(0.0001, 3), min_size=1, max_size=300))
 def test_a_steady_rate_is_found_however_often_it_is_updated(gaps: list[float]) -> None:
-    meter, now = RateMeter(window=5), 50.0
+    meter, now = RateMeter(), 50.0
     meter.update(7 * now, now)
     for gap in gaps:
         now += gap

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 
+RATE_SECONDS = 5.0
+"""Length of the window in which a rate is measured."""
+
 
 class RateMeter:
-    """Measures the rate of a growing total over the last ``window`` seconds."""
+    """Measures the rate of a growing total over the last ``RATE_SECONDS``."""
 
-    def __init__(self, window: float = 5.0) -> None:
-        self._window = window
+    def __init__(self) -> None:
         # (time, total), the first at the start of the window.
         self._marks: deque[tuple[float, float]] = deque()
 
     def update(self, total: float, now: float) -> None:
         """Records a total. Keeps a few dozen marks, however often it is called."""
         marks = self._marks
-        if len(marks) > 1 and now - marks[-2][0] < self._window / 50:
+        if len(marks) > 1 and now - marks[-2][0] < RATE_SECONDS / 50:
             marks[-1] = (now, total)
         else:
             marks.append((now, total))
-        while len(marks) > 2 and now - marks[1][0] >= self._window:
+        while len(marks) > 2 and now - marks[1][0] >= RATE_SECONDS:
             marks.popleft()
 
     @property

@@ -13,7 +13,7 @@ from torch import Tensor
 class EpisodeReturns:
     """Undiscounted returns of the latest ``capacity`` episodes, and the number of all episodes."""
 
-    def __init__(self, capacity: int = 100) -> None:
+    def __init__(self, capacity: int) -> None:
         self._ring = np.zeros(capacity)
         # Number of counted episodes whose returns have not been restored.
         self._unknown = 0
