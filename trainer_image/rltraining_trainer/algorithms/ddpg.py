@@ -17,6 +17,7 @@ from rltraining_trainer.networks import (
     DeterministicActions,
     DeterministicActorCritic,
     build_deterministic,
+    parameter_count,
 )
 from rltraining_trainer.world import World
 
@@ -97,8 +98,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
         settings: DdpgApex,
         device: torch.device | str = "cpu",
     ) -> None:
-        size = sum(parameter.numel() for parameter in network.parameters())
-        actor_size = sum(parameter.numel() for parameter in network.actor.parameters())
+        size, actor_size = parameter_count(network), parameter_count(network.actor)
         parts = (
             Part("actor_gradient_norm", actor_size, settings.actor_learning_rate),
             Part("critic_gradient_norm", size - actor_size, settings.critic_learning_rate),

@@ -17,7 +17,7 @@ from rltraining_trainer.algorithms.q_learning import (
     squared_loss,
 )
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
-from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network
+from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network, parameter_count
 from rltraining_trainer.networks.unpack import MASKED
 from rltraining_trainer.world import World
 
@@ -91,8 +91,7 @@ class DqnLearner(ApexLearner[QNetwork]):
     steps_sizes = "learningRate"
 
     def __init__(self, network: QNetwork, settings: DqnApex, device: torch.device | str = "cpu") -> None:
-        size = sum(parameter.numel() for parameter in network.parameters())
-        parts = (Part("gradient_norm", size, settings.learning_rate),)
+        parts = (Part("gradient_norm", parameter_count(network), settings.learning_rate),)
         super().__init__(network, settings, settings.optimizer, parts, device)
         self._double_q = settings.double_q
         self._is_distributional = settings.quantiles > 1

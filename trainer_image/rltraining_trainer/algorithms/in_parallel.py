@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from rltraining_trainer.networks import parameter_count
 from rltraining_trainer.networks.user_torso import UserTorso
 
 A = TypeVar("A")
@@ -30,12 +31,11 @@ def can_be_parallel(network: nn.Module, batch_size: int) -> bool:
     """
     if 2 * torch.get_num_threads() > (os.cpu_count() or 1):
         return False
-    parameters = list(network.parameters())
     if any(isinstance(module, UserTorso) for module in network.modules()):
         return False
-    if any(parameter.device.type != "cpu" for parameter in parameters):
+    if any(parameter.device.type != "cpu" for parameter in network.parameters()):
         return False
-    return batch_size * sum(parameter.numel() for parameter in parameters) >= LEAST_WORK
+    return batch_size * parameter_count(network) >= LEAST_WORK
 
 
 def both(one: Callable[[], A], other: Callable[[], B], *, parallel: bool) -> tuple[A, B]:

@@ -25,7 +25,7 @@ from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, transiti
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.dataflow.replay import Column
-from rltraining_trainer.networks import GreedyActions, State
+from rltraining_trainer.networks import GreedyActions, State, parameter_count
 from rltraining_trainer.networks.build import build_mask, build_normalizer, check_discrete
 from rltraining_trainer.networks.build_torso import build_torso
 from rltraining_trainer.networks.recurrent_q_network import RecurrentQNetwork
@@ -182,8 +182,7 @@ class R2d2Learner(ApexLearner[RecurrentQNetwork]):
     def __init__(
         self, network: RecurrentQNetwork, settings: R2d2, device: torch.device | str = "cpu"
     ) -> None:
-        size = sum(parameter.numel() for parameter in network.parameters())
-        parts = (Part("gradient_norm", size, settings.learning_rate),)
+        parts = (Part("gradient_norm", parameter_count(network), settings.learning_rate),)
         super().__init__(network, settings, settings.optimizer, parts, device)
         self._settings = settings
 

@@ -10,7 +10,7 @@ from rltraining_trainer.networks.distributions import (
     Distribution,
     SquashedGaussian,
 )
-from rltraining_trainer.networks.policy_network import PolicyNetwork, State
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State, parameter_count
 from rltraining_trainer.networks.q_network import QNetwork
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "build_actor_critic",
     "build_deterministic",
     "build_q_network",
+    "parameter_count",
 ]

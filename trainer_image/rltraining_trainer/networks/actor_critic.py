@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.plain import plain_function
-from rltraining_trainer.networks.policy_network import PolicyNetwork, State, forget
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State, forget, parameter_count
 from rltraining_trainer.networks.torsos import orthogonal
 from rltraining_trainer.networks.unpack import ActionMask
 
@@ -129,7 +129,7 @@ class ActorCritic(PolicyNetwork):
         Policy and value are separate segments if they share no parameters, so that a large value
         loss does not scale down the policy's gradient.
         """
-        size = sum(parameter.numel() for parameter in self.parameters())
+        size = parameter_count(self)
         if self.value_torso is None:
             return (size,)
         shared = {id(parameter) for parameter in self.torso.parameters()}

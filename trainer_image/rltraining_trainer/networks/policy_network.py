@@ -40,3 +40,8 @@ def forget(state: State, first: Tensor) -> State:
     """Resets a recurrent state where an episode begins: ``first`` ``[B]`` bool."""
     keep = (~first).unsqueeze(-1)
     return tuple(part * keep for part in state)
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Returns the number of parameters of a module, the frozen ones included."""
+    return sum(parameter.numel() for parameter in module.parameters())
