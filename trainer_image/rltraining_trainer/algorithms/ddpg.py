@@ -12,7 +12,7 @@ from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, noise_scale
 from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
 from rltraining_trainer.algorithms.q_learning import squared_loss
-from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import (
     DeterministicActions,
     DeterministicActorCritic,
@@ -41,7 +41,7 @@ def _network(world: World) -> tuple[DeterministicActorCritic, DeterministicActio
     return build_deterministic(world.spec.network, *world.spaces, normalize=normalize)
 
 
-class DdpgActor:
+class DdpgActor(Actor):
     """Acts as the policy does, plus noise with a separate scale for each environment."""
 
     def __init__(
@@ -51,7 +51,6 @@ class DdpgActor:
         self._warms_up_at_random = settings.warmup == "Random"
         self._noise = GaussianNoise() if settings.noise == "Gaussian" else OrnsteinUhlenbeckNoise()
         self._scale = torch.zeros(0, 1)
-        self.warming_up = True
         self.normalizer = network.normalizer
 
     @property

@@ -16,7 +16,7 @@ from rltraining_trainer.algorithms.q_learning import (
     quantile_huber_loss,
     squared_loss,
 )
-from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network, parameter_count
 from rltraining_trainer.networks.unpack import MASKED
 from rltraining_trainer.world import World
@@ -47,16 +47,13 @@ def _network(world: World) -> tuple[QNetwork, GreedyActions]:
     )
 
 
-class DqnActor:
+class DqnActor(Actor):
     """Acts ε-greedily, with a separate ε for each environment."""
 
     def __init__(self, network: QNetwork, actions: GreedyActions, settings: DqnApex) -> None:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
         self.normalizer = network.normalizer
-        # Parts of the `Actor` protocol that are not used here.
-        self.warming_up = True
-        self.memory: Tensor | None = None
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

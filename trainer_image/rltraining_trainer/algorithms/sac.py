@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
-from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import PolicyNetwork, SquashedGaussian, State, parameter_count
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
 from rltraining_trainer.networks.build_torso import build_torso
@@ -120,17 +120,12 @@ def sample_action(
     return Sample(action, actions.log_prob(parameters, action))
 
 
-class SacActor:
+class SacActor(Actor):
     """Acts with the stochastic policy, and uniformly at random until learning begins."""
 
     def __init__(self, network: SacNetwork, actions: SquashedGaussian) -> None:
         self._network, self._actions = network, actions
-        self.warming_up = True
-        self.memory: Tensor | None = None
         self.normalizer = network.normalizer
-
-    def place(self, environments: range, total: int) -> None:
-        """Does nothing, since all environments explore alike."""
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         own = self._sample(observation)

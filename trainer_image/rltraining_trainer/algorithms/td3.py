@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
-from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import DeterministicActions, PolicyNetwork, State, parameter_count
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
 from rltraining_trainer.networks.build_torso import build_torso
@@ -78,17 +78,12 @@ def build_network(
     return Td3Network(actor, critics, normalizer), DeterministicActions(box)
 
 
-class Td3Actor:
+class Td3Actor(Actor):
     """Acts with the policy and Gaussian noise, and uniformly at random until learning begins."""
 
     def __init__(self, network: Td3Network, actions: DeterministicActions, noise: float) -> None:
         self._network, self._actions, self._noise = network, actions, noise
-        self.warming_up = True
-        self.memory: Tensor | None = None
         self.normalizer = network.normalizer
-
-    def place(self, environments: range, total: int) -> None:
-        """Does nothing, since all environments explore alike."""
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         best = self._network.actor(observation)

@@ -49,17 +49,17 @@ class Actor(Protocol):
 
     normalizer: Normalizer | None
     """The running statistics of its network, or None."""
-    warming_up: bool
+    warming_up: bool = True
     """Whether the parameters are still the initial parameters."""
-    memory: Tensor | None
+    memory: Tensor | None = None
     """What its noise has kept from the step before, or None."""
 
     def place(self, environments: range, total: int) -> None:
         """Sets the numbers of the B environments among ``total``.
 
-        Called before the first action, and after each change.
+        Called before the first action, and after each change. By default all environments explore alike.
         """
-        ...
+        return
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         """Returns actions for observations ``[B, ...]``. ``first`` ``[B]`` bool: an episode begins."""
