@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rltraining_trainer.environments.packed_space import PackedSpace, WrongPart
+from rltraining_trainer.environments.mistakes import WrongObservation
+from rltraining_trainer.environments.packed_space import PackedSpace
 
 
-def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPart]:
+def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongObservation]:
     """Makes all actions valid in the rows ``[B, P]`` in which a factor has no valid choice.
 
     Returns:
@@ -28,7 +29,7 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPar
         factor = int(empty[row].argmax())
         single = len(space.choices) == 1
         which = "no action is valid" if single else f"factor {factor} has no valid choice"
-        errors[row] = WrongPart(
+        errors[row] = WrongObservation(
             f"must return a mask ({part.name}) in which an action is valid; in environment {row} "
             f"of this process {which}, and its episode continues"
         )

@@ -24,16 +24,7 @@ WRONG_SIGNATURE = re.compile(r"\(\) (got an unexpected keyword argument|takes \d
 
 
 class WrongObservation(ValueError):
-    """Raised when the shape or the type of an observation, or of its part at ``path``, differs from
-    that of its space."""
-
-    def __init__(self, observation: Any, space: spaces.Space, path: Path = ()) -> None:
-        shape = shape_of(observation)
-        rule, got = f"shape {space.shape}", _describe(observation)
-        if observation is not None and shape == space.shape:
-            rule, got = f"type {space.dtype}", _type_of(np.asarray(observation))
-        of = f"in which the part {dotted(path)!r} has" if path else "of"
-        super().__init__(f"must return an observation {of} {rule} to match its observation space, got {got}")
+    """Raised for an observation or a mask that does not match its space. Its text is a clause after "step"."""
 
 
 class WrongValue(ValueError):
@@ -64,9 +55,9 @@ def copy_array(
             with np.errstate(over="raise"):
                 copied = np.array(observation, dtype)
     except (TypeError, ValueError) as error:
-        raise WrongObservation(observation, space) from error
+        raise WrongObservation(_mismatch(observation, space)) from error
     if copied.shape != shape:
-        raise WrongObservation(observation, space)
+        raise WrongObservation(_mismatch(observation, space))
     if copied.dtype.kind in "iu":
         check_integers(observation, space)
     return copied
@@ -160,7 +151,16 @@ def _wrong_observation(observation: Any, space: spaces.Space, path: Path = ()) -
     same_shape = shape_of(observation) == space.shape
     if same_shape and np.can_cast(np.asarray(observation).dtype, space.dtype, "same_kind"):
         return None
-    return str(WrongObservation(observation, space, path))
+    return _mismatch(observation, space, path)
+
+
+def _mismatch(observation: Any, space: spaces.Space, path: Path = ()) -> str:
+    """Describes an observation, or its part at ``path``, of another shape or type than its space."""
+    rule, got = f"shape {space.shape}", _describe(observation)
+    if observation is not None and shape_of(observation) == space.shape:
+        rule, got = f"type {space.dtype}", _type_of(np.asarray(observation))
+    of = f"in which the part {dotted(path)!r} has" if path else "of"
+    return f"must return an observation {of} {rule} to match its observation space, got {got}"
 
 
 def _describe(observation: Any) -> str:

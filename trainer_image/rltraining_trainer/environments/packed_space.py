@@ -68,23 +68,15 @@ class Part:
         return int(np.prod(self.shape))
 
     def of(self, observation: Any) -> Any:
-        """Returns this part of ``observation``. Raises WrongPart if it is missing."""
+        """Returns this part of ``observation``. Raises WrongObservation if it is missing."""
         for key in self.path:
             try:
                 observation = observation[key]
             except (KeyError, IndexError, TypeError) as error:
-                raise WrongPart(
+                raise WrongObservation(
                     f"must return observations with {_quoted(self)} to match its observation space"
                 ) from error
         return observation
-
-
-class WrongPart(WrongObservation):
-    """Raised for a missing part, a part of the wrong shape, or a mask without a valid action."""
-
-    def __init__(self, clause: str) -> None:
-        """Takes a clause that states what the environment must do."""
-        ValueError.__init__(self, clause)
 
 
 class PackedSpace(spaces.Box):
@@ -187,7 +179,7 @@ class PackedSpace(spaces.Box):
             mask: ``[B, sum(choices)]``, required if ``mask_from_info``.
 
         Raises:
-            WrongPart: A part is missing or has the wrong shape.
+            WrongObservation: A part is missing or has the wrong shape.
         """
         return self.pack_values([self._values(part, observation, batch, mask) for part in self.parts], batch)
 
@@ -226,7 +218,7 @@ class PackedSpace(spaces.Box):
             return mask
         array = np.asarray(part.of(observation))
         if array.shape != (batch, *part.shape):
-            raise WrongPart(
+            raise WrongObservation(
                 f"must return an observation in which {_quoted(part)} has shape {part.shape} to match "
                 f"its observation space, got {array.shape[1:]}"
             )

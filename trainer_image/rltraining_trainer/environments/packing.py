@@ -13,10 +13,10 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from rltraining_trainer.environments.faults import FAILED
 from rltraining_trainer.environments.masks import fill_empty_masks, mask_array
-from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.mistakes import WrongObservation, environment_error
 from rltraining_trainer.environments.nested_spaces import batch_of_one, discrete_choices
 from rltraining_trainer.environments.pack_space import pack_space
-from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, WrongPart
+from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace
 from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import is_ctrl_c
 
@@ -135,13 +135,15 @@ class PackedEnvironments(VectorEnv):
         }
         return rows, {**info, FAILED: failed} if failed else info
 
-    def _take_masks(self, info: dict[str, Any], exempt: np.ndarray, kept: np.ndarray) -> dict[int, WrongPart]:
+    def _take_masks(
+        self, info: dict[str, Any], exempt: np.ndarray, kept: np.ndarray
+    ) -> dict[int, WrongObservation]:
         """Stores the masks in ``info``. Environments in ``exempt`` or ``kept`` may lack one.
 
         Returns:
             Errors by environment. All actions are valid in the masks of these environments.
         """
-        errors: dict[int, WrongPart] = {}
+        errors: dict[int, WrongObservation] = {}
         given = info.get(f"_{MASK_KEY}", np.full(self.num_envs, MASK_KEY in info))
         masks, size = info.get(MASK_KEY), sum(self.space.choices)
         for b in range(self.num_envs):
@@ -151,12 +153,12 @@ class PackedEnvironments(VectorEnv):
             if masks is not None and given[b]:
                 mask = mask_array(masks[b], size)
                 if mask is None:
-                    errors[b] = WrongPart(
+                    errors[b] = WrongObservation(
                         f'must return info["{MASK_KEY}"] as an array of {size} zeros and ones, one for '
                         f"each choice of {self.single_action_space}, got {_describe(masks[b])}"
                     )
             elif not exempt[b]:
-                errors[b] = WrongPart(
+                errors[b] = WrongObservation(
                     f'must return info["{MASK_KEY}"] with each observation, as the first reset did'
                 )
             self._masks[b] = 1 if mask is None else mask

@@ -8,8 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from rltraining_trainer.environments.masks import empty_factors
+from rltraining_trainer.environments.mistakes import WrongObservation
 from rltraining_trainer.environments.nested_spaces import dotted
-from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, Part, WrongPart
+from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, Part
 
 
 def to_batch(space: spaces.Space, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
@@ -59,7 +60,7 @@ def _value(part: Part, observation: Any, action_mask: Any) -> Any:
         return action_mask
     try:
         return part.of(observation)
-    except WrongPart as error:
+    except WrongObservation as error:
         raise ValueError(f"act was given no part {dotted(part.path)!r}") from error
 
 
