@@ -48,20 +48,20 @@ class ParameterServer:
         """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._scheduled_steps = 0
         """Environment steps before the present rollouts; schedules of all updates from these use them."""
-        self._count = count
+        self._count, self._device = count, torch.device(device)
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
         self._slice = slice(index * size // count, (index + 1) * size // count)
         self.parameters = slice_of(self._flat, self._slice)
         """``[n]``, a view of the flat vector."""
         self._runs = _within(self._slice, network.clip_sizes)
-        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))
+        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), self._device)
         # In mode Async each sampler clips its gradients.
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
         self._collected: dict[str, Any] = {}
         """The complete state, if this is one of several slices."""
         if count > 1:
-            fresh = make_optimizer(settings.optimizer, size, torch.device(device))
+            fresh = make_optimizer(settings.optimizer, size, self._device)
             self._collected = self._state(self._flat.detach().clone(), fresh.get_state())
 
     def apply(self, gradient: Tensor, steps: int) -> None:

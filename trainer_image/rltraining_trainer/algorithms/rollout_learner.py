@@ -97,7 +97,7 @@ class RolloutLearner(ParameterServer):
         exchanges: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__(network, settings, total_steps, device)
-        self._device, self._exchanges = torch.device(device), exchanges
+        self._exchanges = exchanges
         self._gradients = kind(network, distribution, settings, self._flat)
 
     def step(
