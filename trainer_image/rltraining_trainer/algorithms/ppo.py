@@ -14,7 +14,6 @@ from torch import Tensor
 from rltraining_trainer.algorithms.clipped import clipped_objective
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.minibatches import Minibatch, Minibatches
-from rltraining_trainer.algorithms.optimizers import clip_by_norm
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, normalize
 from rltraining_trainer.algorithms.rollout_learner import TERMS
 from rltraining_trainer.algorithms.rollouts import learn, sample
@@ -41,10 +40,7 @@ class ProximalPolicyOptimization:
     """Computes gradients for ``epochs`` passes over each rollout, with M minibatches each.
 
     Args:
-        network: The policy and value network.
-        distribution: The distribution of its actions.
-        settings: ``spec.algorithm.ppo``.
-        parameters: ``flatten_parameters(network)`` ``[N]``. Gradients are computed in its ``grad``.
+        parameters: ``[N]``, ``flatten_parameters(network)``. Gradients are computed in its ``grad``.
     """
 
     def __init__(
@@ -152,7 +148,7 @@ class ProximalPolicyOptimization:
         kl = (far - log_ratio.detach()).mean()
         clip_fraction = (far.abs() > self._clip_range).float().mean()
         figures = (loss, policy_loss, squares, mean_entropy, kl, clip_fraction, self._explained_variance)
-        norm = clip_by_norm(gradient, None)
+        norm = torch.linalg.vector_norm(gradient)
         terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
         if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
             raise diverged(f"update {position} from a rollout", terms, self._unroll, settings)
