@@ -19,14 +19,7 @@ LARGE = 1e6
 def diverged(
     where: str, terms: Mapping[str, float | Tensor], unroll: Unroll | None, settings: ApiModel
 ) -> Diverged:
-    """Returns the error for an algorithm with one learning rate.
-
-    Args:
-        where: Place in the run, such as "update 3".
-        terms: Terms of the loss.
-        unroll: The data of the update, if this process has them.
-        settings: The algorithm's settings.
-    """
+    """Returns the error for an algorithm with one learning rate and these settings (see ``describe_divergence``)."""
     algorithm = type(settings).__name__.lower()  # the model Impala is spec.algorithm.impala
     return describe_divergence(where, terms, unroll, f"spec.algorithm.{algorithm}.learningRate")
 
