@@ -83,7 +83,4 @@ def build_policy_network(
     build = known.build_network if known is not None else build_actor_critic
     if build is build_q_network:
         build = partial(build_q_network, dueling=dueling, quantiles=quantiles)
-    built: tuple[PolicyNetwork, Actions] = build(
-        network, observation_space, action_space, normalize=normalize
-    )
-    return built
+    return build(network, observation_space, action_space, normalize=normalize)

@@ -41,8 +41,7 @@ def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
     part = space.mask
     assert part is not None
     bounds = np.cumsum((0, *space.choices[:-1]))
-    empty: np.ndarray = ~np.logical_or.reduceat(space.part_of(rows, part) != 0, bounds, axis=1)
-    return empty
+    return ~np.logical_or.reduceat(space.part_of(rows, part) != 0, bounds, axis=1)
 
 
 def mask_array(value: Any, size: int) -> np.ndarray | None:

@@ -158,8 +158,7 @@ class PackedSpace(spaces.Box):
 
     def sample(self, *_: Any, **__: Any) -> np.ndarray:
         """Returns a random packed observation with at least one valid choice for each factor."""
-        row: np.ndarray = self.pack_values([self._sample_part(part)[np.newaxis] for part in self.parts], 1)[0]
-        return row
+        return self.pack_values([self._sample_part(part)[np.newaxis] for part in self.parts], 1)[0]
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == self.dtype

@@ -63,8 +63,7 @@ class Slot:
         if request is None:
             return Outcome()
         method, arguments = request
-        outcome: Outcome = getattr(self, method)(*arguments)
-        return outcome
+        return getattr(self, method)(*arguments)
 
     def make(self) -> Outcome:
         """Makes the environment, after closing the previous one if there is one."""
