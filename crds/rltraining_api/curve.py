@@ -42,10 +42,10 @@ def thinned(points: Sequence[T], most: int) -> tuple[T, ...]:
     return tuple(points[round(i * step)] for i in range(most))
 
 
-def joined(known: Sequence[CurvePoint], said: Sequence[CurvePoint], steps: int) -> tuple[CurvePoint, ...]:
+def joined(known: Sequence[CurvePoint], reported: Sequence[CurvePoint], steps: int) -> tuple[CurvePoint, ...]:
     """Joins the known points of a run with newly reported ones. Known points beyond `steps`, where
     the run is now, are discarded."""
     kept = [point for point in known if point.environment_steps <= steps]
     end = kept[-1].environment_steps if kept else -1
-    kept += [point for point in said if point.environment_steps > end]
+    kept += [point for point in reported if point.environment_steps > end]
     return thinned(kept, CURVE_POINTS_MAX)
