@@ -121,7 +121,7 @@ class Stepper:
             limits: Observations beyond them are failures, and so are rewards if failures are
                 survived. Otherwise the algorithm checks rewards. None: numbers have to be finite.
         """
-        mode, dtype = environments.metadata.get("autoreset_mode"), environments.single_observation_space.dtype
+        space, mode = environments.single_observation_space, environments.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise BadConfiguration(
                 f"spec.environment.id: {name!r} declares no autoreset mode; "
@@ -132,14 +132,14 @@ class Stepper:
         self.shows_last_observation = mode is AutoresetMode.NEXT_STEP
         """Whether the last observation of every episode is in the stream (mode NextStep)."""
         self._mode = mode
-        self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
-        self._indices = index_bounds(environments.single_observation_space)
-        self._boxes = BoxWarning.of(name, environments.single_observation_space)
+        is_float = space.dtype is None or np.issubdtype(space.dtype, np.floating)
+        self._dtype = np.dtype(np.float32) if is_float else space.dtype
+        self._indices = index_bounds(space)
+        self._boxes = BoxWarning.of(name, space)
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
         self._over = self._none
         self._faults = faults or Faults()
-        space = environments.single_observation_space
         self._check = NumberCheck(space, name, limits or Limits(), always=self._faults.resets)
         self._alone = bool(environments.metadata.get(RESETS_ALONE))
         has_mask = isinstance(space, PackedSpace) and space.mask is not None
