@@ -49,9 +49,8 @@ class _Loader(yaml.SafeLoader):
         event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
-            extent = self._anchors.get(
-                str(event.anchor), _Extent(1, 0)
-            )  # an anchor that is still incomplete contains itself
+            # An anchor that is still incomplete contains itself.
+            extent = self._anchors.get(str(event.anchor), _Extent(1, 0))
             self._values += extent.values
             self._aliased += extent.values
             self._go_down_to(self._depth + extent.height, event)
@@ -170,10 +169,8 @@ def _load(text: str) -> Iterator[Any]:
         raise YamlError(_sentence(error, text)) from None
     except YamlError:
         raise
-    except (
-        ValueError,
-        OverflowError,
-    ):  # from PyYAML's scanner, which does not check what it passes to chr() and int()
+    except (ValueError, OverflowError):
+        # PyYAML's scanner does not check what it passes to chr() and int().
         raise YamlError("holds an escape that is no character, or a number that cannot be read") from None
     except RecursionError:
         raise YamlError("lists or objects are nested too deeply") from None
