@@ -103,10 +103,8 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
             Part("critic_gradient_norm", size - actor_size, settings.critic_learning_rate),
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
-        self._action_clip, self._is_parallel = (
-            settings.action_gradient_clip,
-            can_be_parallel(network, settings.batch_size),
-        )
+        self._action_clip = settings.action_gradient_clip
+        self._is_parallel = can_be_parallel(network, settings.batch_size)
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         # Compute both parts at the same time with the same parameters.

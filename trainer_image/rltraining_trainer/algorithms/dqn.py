@@ -107,9 +107,8 @@ class DqnLearner(ApexLearner[QNetwork]):
         # The loss's derivative is a constant factor: autograd is about the network only. (Given to `backward` as a gradient it
         # would cost each process the 2 s for which torch then imports sympy.)
         loss, slope = self._loss(errors)
-        (
-            values * torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1))
-        ).sum().backward()
+        slopes = torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1))
+        (values * slopes).sum().backward()
         return errors, {"loss": (loss * weights).mean(), "value": value.mean()}
 
     def _backward_quantiles(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -229,9 +229,8 @@ class UnrollCollector:
         if normalizer.rewards:
             columns.append(self._discounted_returns(rewards, ended, valid).reshape(-1, 1))
             rewards = (rewards * np.float32(normalizer.reward_scale)).clip(-CLIP, CLIP)
-        return rewards, moments_of(torch.from_numpy(np.concatenate(columns, 1, dtype=np.float64))).unsqueeze(
-            0
-        )
+        values = np.concatenate(columns, 1, dtype=np.float64)
+        return rewards, moments_of(torch.from_numpy(values)).unsqueeze(0)
 
     def _discounted_returns(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Σ γ^k r over the episode so far, ``[T, B]``: what rewards are measured by."""

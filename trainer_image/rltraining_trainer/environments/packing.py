@@ -59,10 +59,8 @@ class PackedEnvironments(VectorEnv):
         self.metadata = environments.metadata
         self.single_observation_space = space
         self.observation_space = batch_space(space, self.num_envs)
-        self.single_action_space, self.action_space = (
-            environments.single_action_space,
-            environments.action_space,
-        )
+        self.single_action_space = environments.single_action_space
+        self.action_space = environments.action_space
         self._masks = np.ones((self.num_envs, sum(space.choices)), np.uint8)
         self.given: Any = None
         """The newest observations ``[B, ...]`` before packing."""
