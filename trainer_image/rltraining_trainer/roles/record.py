@@ -24,7 +24,6 @@ from rltraining_trainer.checkpoint import (
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.metrics import MetricsWriter, Numbers, RateMeter, WaitMeter
-from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
@@ -70,7 +69,7 @@ class RunRecord:
         discards: Discards,
     ) -> None:
         spec = context.job.spec
-        self._context, self._flow, self._models = context, flow, models
+        self._context, self._flow, self._models, self._spaces = context, flow, models, spaces
         self.progress = ProgressTracker(spec.stop)
         self.waits = WaitMeter()
         self._wait_rate = RateMeter()
@@ -100,16 +99,12 @@ class RunRecord:
         self._next_collection = self._next_metrics = 0.0
         self.point: Numbers = {}
         """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
-        self._ended = False  # the last checkpoint is written
+        self.ended = False
+        """Whether the last checkpoint is written."""
         self._finished = False  # everything that the run leaves is written
         self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
         self._refused = ""  # why what the run leaves is not written yet
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last checkpoint is written."""
-        return self._ended
 
     @property
     def begun(self) -> bool:
@@ -125,7 +120,7 @@ class RunRecord:
             terms: Loss terms of the update just made, None without an update.
             now: Current monotonic time.
         """
-        if self._ended:
+        if self.ended:
             return
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
@@ -162,7 +157,7 @@ class RunRecord:
         learners hold slices of the parameters, for an evaluation, which needs all of them.
         """
         collect = not self._flow.shares_whole and now >= self._next_collection and self._evaluation_is_due
-        return self._is_due(now) or collect or (self.stop_reason is not None and not self._ended)
+        return self._is_due(now) or collect or (self.stop_reason is not None and not self.ended)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background.
@@ -174,7 +169,7 @@ class RunRecord:
         state = snapshot(self._get_state())
         self._checkpoints.submit(self.progress.environment_steps, state)
         self._saved = self._moment()
-        self._ended = self.stop_reason is not None
+        self.ended = self.stop_reason is not None
         if not self._flow.shares_whole:
             self._newest = state
             if self.stop_reason is None and self._evaluation_is_due:
@@ -187,12 +182,12 @@ class RunRecord:
         self._updates = self._flow.algorithm.updates
         if self._evaluations is not None:
             self._evaluations.go_back()
-        self._ended, self.stop_reason = False, None
+        self.ended, self.stop_reason = False, None
         self._metrics.close()
         self._times_back += 1
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
-    def finish(self, policy: PolicyNetwork | None, spaces: tuple[spaces.Space, spaces.Space]) -> None:
+    def finish(self) -> None:
         """Writes the output of the run, before the end of the run is reported: only this process has the output. Retries
         while storage refuses, and reports a warning.
 
@@ -203,7 +198,7 @@ class RunRecord:
         _LOG.info("%s", self.stop_reason)
         self._finish_evaluations()
         backoff, until = Backoff(cap=_LONGEST_PAUSE), time.monotonic() + LAST_WRITES_SECONDS
-        while (error := self._write_last(policy, spaces, until)) is not None:
+        while (error := self._write_last(until)) is not None:
             if not is_transient(error.__cause__):
                 raise error
             if time.monotonic() >= until:
@@ -219,13 +214,11 @@ class RunRecord:
                 self.save()
         self._refused, self._finished = "", True
 
-    def write_policy(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
+    def write_policy(self) -> None:
         """Writes the policy of a run that is interrupted. Logs errors, since the checkpoint has the same parameters."""
-        if policy is not None and self.begun:
+        if self.begun:
             try:
-                export_policy(
-                    f"{self._context.storage}/policy", policy, self._context.job, of, self.counters()
-                )
+                self._export_policy()
             except (PolicyError, Diverged) as error:
                 _LOG.warning("%s", error)
 
@@ -242,15 +235,19 @@ class RunRecord:
             self._write_metrics({}, now)
         self._evaluations.close()
 
-    def _write_last(
-        self, policy: PolicyNetwork | None, spaces: tuple[spaces.Space, spaces.Space], until: float
-    ) -> Exception | None:
+    def _export_policy(self) -> str | None:
+        """Writes the policy, if there is one, and returns its URI."""
+        if (policy := self._flow.algorithm.network) is None:
+            return None
+        uri = f"{self._context.storage}/policy"
+        return export_policy(uri, policy, self._context.job, self._spaces, self.counters())
+
+    def _write_last(self, until: float) -> Exception | None:
         """One try; what storage refused, if it did."""
         refused: Exception | None = None
-        if policy is not None and self._policy_uri is None:
-            uri = f"{self._context.storage}/policy"
+        if self._policy_uri is None:
             try:
-                self._policy_uri = export_policy(uri, policy, self._context.job, spaces, self.counters())
+                self._policy_uri = self._export_policy()
             except PolicyError as error:
                 refused = error
         while not self._checkpoints.flush(timeout=0.25):

@@ -51,7 +51,6 @@ class Run(LearnerLoop):
         super().__init__(context, live, endpoint, device)
         self.discards = Discards()
         """Episodes that samplers have discarded."""
-        self._spaces: tuple[spaces.Space, spaces.Space] | None = None
         # Learners without the record report their counters to the first one.
         self._counters = StepCounters()
         if context.index > 0:
@@ -88,7 +87,6 @@ class Run(LearnerLoop):
                 )
             self._recorder = None
         self.paths.algorithm = algorithm or UserState(policy, state)
-        self._spaces = spaces
         if self._context.index == 0:
             run_id = self._endpoint.incarnation
             parts = (self._context, self.paths, self.models, self._live, run_id)
@@ -184,8 +182,7 @@ class Run(LearnerLoop):
             if not record.ended:
                 record.stop_reason = record.stop_reason or "learner(world) returned"
                 record.save()
-            assert self._spaces is not None
-            record.finish(self.paths.algorithm.network, self._spaces)
+            record.finish()
         self._state = "Finished"
         self.paths.finish()
 
@@ -193,8 +190,7 @@ class Run(LearnerLoop):
         """For the trainer: writes a checkpoint in the background, and the policy, if this learner has the complete state."""
         if self._record is not None and self.paths.shares_whole:
             self._record.save()
-            assert self._spaces is not None
-            self._record.write_policy(self.paths.algorithm.network, self._spaces)
+            self._record.write_policy()
 
     def close(self, *, interrupted: bool = False) -> None:
         """For the trainer: ends connections and threads. Writes in progress are completed.
