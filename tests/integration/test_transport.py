@@ -279,7 +279,7 @@ class Learner:
 
     def check(self) -> None:
         self.queue.check_valid()
-        assert self.queue.used == len(self.used) == len(set(self.used)), "an unroll was used twice"
+        assert self.queue.counts().used == len(self.used) == len(set(self.used)), "an unroll was used twice"
 
     def stop(self) -> None:
         self.server.finish()
@@ -336,7 +336,7 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
     assert sequences == sorted(sequences)
     assert sequences[-1] > state["pushed"]
     missing = sequences[-1] - len(sequences)
-    assert missing == restarted.queue.dropped, (
+    assert missing == restarted.queue.counts().dropped, (
         "what was queued when the learner died, and no more, is dropped"
     )
     sampler.kill(signal.SIGTERM)

@@ -111,7 +111,8 @@ class World:
             priority_exponent=self.settings.priority_exponent,
             seed=self._lives,
         )
-        shard = self.shards[name] = ReplayShard(buffer, incarnation=f"life {self._lives}")
+        shard = self.shards[name] = ReplayShard(buffer)
+        shard.incarnation = f"life {self._lives}"
         if state is not None:
             shard.set_state(state)
         self.lines[self.url(name)] = Line(shard, self.clock)

@@ -100,7 +100,7 @@ def test_a_pull_pushes_nothing() -> None:
         "ahead": True,
     }
     assert learner.pull(version=99)["parameters"] is not None
-    assert learner.queue.pushed == 0
+    assert learner.queue.counts().pushed == 0
 
 
 def test_the_end_of_the_run_answers_everybody_at_once() -> None:
@@ -132,7 +132,7 @@ def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:
 
     with pytest.raises(TypeError, match=f"the field {field} must be a"):
         learner.server.push("sampler-0", payload)
-    assert learner.queue.pushed == 0
+    assert learner.queue.counts().pushed == 0
 
 
 @settings(max_examples=15 * SOAK)
@@ -185,8 +185,8 @@ def test_threads_in_any_order_lose_and_double_nothing(
         assert not sampler.is_alive()
 
     learner.queue.check_valid()
-    assert learner.queue.pushed == len(sent)
-    assert learner.queue.used == len(used)
+    assert learner.queue.counts().pushed == len(sent)
+    assert learner.queue.counts().used == len(used)
     assert len(set(used)) == len(used)
     assert set(used) <= set(sent)
     assert {len(answer) for answer in answered} == {1}, "one answer to each push"

@@ -85,22 +85,6 @@ class TrajectoryQueue(Generic[T]):
         self.slow = SlowSamplers()
 
     @property
-    def pushed(self) -> int:
-        return self._pushed
-
-    @property
-    def used(self) -> int:
-        return self._used
-
-    @property
-    def dropped(self) -> int:
-        return self._dropped
-
-    def __len__(self) -> int:
-        """Returns the number of queued unrolls, accepted or not."""
-        return len(self._entries)
-
-    @property
     def limited(self) -> bool:
         """Whether producers need a credit for each unroll."""
         return self._credits.limit is not None

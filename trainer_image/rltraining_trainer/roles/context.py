@@ -39,11 +39,6 @@ class Context:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def own_learner(self) -> str:
-        """The learner that a sampler sends unrolls to: each learner has its share of the samplers."""
-        return self.learners[self.index % len(self.learners)]
-
-    @property
     def storage(self) -> str:
         """Where checkpoints/ and policy/ go. Jobs that share a `checkpoint.uri` have a folder each."""
         uri = self.job.spec.checkpoint.uri

@@ -6,7 +6,7 @@ import importlib
 import json
 import pdb
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -369,6 +369,3 @@ def _learner_of(job: RLTrainingJob) -> Callable[[World], Any]:
         return find_functions(algorithm.entry_point.module)["learner"]
     found: Callable[[World], Any] = vars(importlib.import_module(BUILT_IN[algorithm.name].module))["learner"]
     return found
-
-
-__all__: Sequence[str] = ("Change", "Rerun")

@@ -2,8 +2,9 @@
 calls peers (`dial`).
 
     learner                                          sampler
-    Endpoint(name, token, {"push": handler},         Endpoint(name, token).start()
-             on_url=publish).start()                 peer = endpoint.dial(discover(...)["url"])
+    endpoint = Endpoint(name, token, handlers)       endpoint = Endpoint(name, token)
+    endpoint.start()                                 endpoint.start()
+                                                     peer = endpoint.dial(discover(...)["url"])
                                                      peer.call("push", payload).result(stopping)
 
 The callee keeps no state about its callers, so the death of a caller affects no other process. A
@@ -50,8 +51,8 @@ class Endpoint:
 
     An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently
     when any other program connects to it, or when a caller dies while connecting. A watchdog
-    detects that within 0.25 s, restarts the endpoint on another port and passes the new URL to
-    `on_url`; callers get PeerLost and dial again. The watchdog does the same when torch allows no
+    detects that within 0.25 s and restarts the endpoint on another port; callers get PeerLost,
+    discover the new URL and dial again. The watchdog does the same when torch allows no
     more dials: a learner dials each new shard, for weeks. Other foreign bytes (random ones, an HTTP
     request) end the process within C++, with ExitCode.FOREIGN_BYTES, and the process has to be
     restarted.
@@ -65,7 +66,6 @@ class Endpoint:
         *,
         threads: int = 4,
         timeout: float = 10.0,
-        on_url: Callable[[str], None] | None = None,
         direct: bool = False,
     ) -> None:
         """
@@ -76,7 +76,6 @@ class Endpoint:
             services: The handlers by name. Without any the endpoint only calls.
             threads: RPC threads, which run handlers and complete calls.
             timeout: Default time-out of a call in seconds.
-            on_url: Called with the URL at the start, and from the watchdog's thread with later URLs.
             direct: Copies tensors from memory to memory between two endpoints that both set it, in
                 processes of one user in one PID namespace. This is 1.6 times as fast for megabytes,
                 and slower by a fifth for a few kilobytes. All other endpoints, such as those of two
@@ -90,7 +89,6 @@ class Endpoint:
         self._token = token
         self._services = dict(services or {})
         self._threads = threads
-        self._on_url = on_url or (lambda url: None)
         self.direct = direct
         self._agent: Agent | None = None
         # Held while the agent is started or stopped.
@@ -104,11 +102,6 @@ class Endpoint:
     def serve(self, services: Mapping[str, Handler]) -> None:
         """Adds services. An endpoint without any must not have been started."""
         self._services |= services
-
-    @property
-    def serves(self) -> bool:
-        """Whether the endpoint answers calls, or only calls."""
-        return bool(self._services)
 
     @property
     def url(self) -> str:
@@ -131,7 +124,6 @@ class Endpoint:
             self._open()
         atexit.register(self.stop)  # without it the interpreter sometimes aborts at exit, and the pod fails
         if self._services:
-            self._on_url(self.url)
             threading.Thread(target=self._watch, args=(self._quit,), name="rpc-watchdog", daemon=True).start()
 
     def stop(self) -> None:
@@ -171,8 +163,7 @@ class Endpoint:
     def _watch(self, quit_: threading.Event) -> None:
         while not quit_.wait(_WATCH_SECONDS):
             try:
-                if self._reopen_if_closed(quit_):
-                    self._on_url(self.url)
+                self._reopen_if_closed(quit_)
                 if self._lost.is_set():
                     self._lost.clear()
                     _release_memory()
@@ -180,19 +171,18 @@ class Endpoint:
             except Exception:
                 _log.exception("the RPC endpoint could not be reopened; retrying")
 
-    def _reopen_if_closed(self, quit_: threading.Event) -> bool:
-        """Reopens a closed or exhausted endpoint. Returns whether there is a new URL."""
+    def _reopen_if_closed(self, quit_: threading.Event) -> None:
+        """Reopens a closed or exhausted endpoint, at a new URL."""
         with self._gate:
             agent = self._agent
             if quit_.is_set() or (agent is not None and agent.listening() and not agent.exhausted):
-                return False
+                return
             if agent is not None and agent.exhausted:
                 _log.warning("the RPC endpoint has dialled as often as it can; opening a new one")
             else:
                 _log.warning("the RPC listener was closed by a stray connection; opening a new one")
             self._close()
             self._open()
-            return True
 
     def _log_refusals(self) -> None:
         agent, now = self._agent, time.monotonic()

@@ -320,11 +320,6 @@ class SamplerReplay(Replay, SamplerPath):
     def version(self) -> int:
         return self._reporter.version
 
-    @property
-    def local(self) -> LocalShard | None:
-        """This sampler's shard, if it keeps one and has inserted items."""
-        return self._local
-
     def attach(self, parameters: Tensor | None) -> None:
         self._reporter.attach(parameters)
 
@@ -363,7 +358,3 @@ class SamplerReplay(Replay, SamplerPath):
             self._inserts = self._connections.member(keeper, "insert")
             self._inserts.attach()
         self._inserts.send(items=tensors, priorities=torch.as_tensor(priorities))
-
-    def close(self) -> None:
-        if self._local is not None:
-            self._local.close()

@@ -41,10 +41,10 @@ class ReplayShard:
         deferred while the shard has reached its limit, which blocks the sender.
     """
 
-    def __init__(self, buffer: ReplayBuffer, incarnation: str = "") -> None:
+    def __init__(self, buffer: ReplayBuffer) -> None:
         self._buffer = buffer
         self._lock = threading.Lock()
-        self.incarnation = incarnation or secrets.token_hex(8)
+        self.incarnation = secrets.token_hex(8)
         """Distinguishes restarts of the shard."""
         self._resumed = buffer.counts
         self._limit: int | None = None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 Slots = NDArray[np.int64]
@@ -96,17 +95,6 @@ class SumTree:
     def clear(self) -> None:
         """Sets all leaves to 0."""
         self._nodes.fill(0)
-
-    def get_state(self) -> dict[str, Any]:
-        """Returns a copy of the leaves."""
-        return {"leaves": torch.from_numpy(self.leaves.copy())}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restores the leaves. Raises ValueError if the capacity differs."""
-        leaves = state["leaves"].numpy()
-        if leaves.shape != (self._capacity,):
-            raise ValueError(f"a state of {leaves.size} leaves does not fit a sum tree of {self._capacity}")
-        self.set(np.arange(self._capacity), leaves)
 
     def check_valid(self) -> None:
         """Raises AssertionError with the violated invariant."""
