@@ -61,10 +61,11 @@ class ToyLearner:
 def open_group(
     index: int, replicas: int, url: str, learner: ToyLearner, options: dict[str, Any]
 ) -> tuple[LearnerGroup, Endpoint, MemberServer]:
+    endpoint = Endpoint(f"learner-{index}", TOKEN)
     group = LearnerGroup(
         index,
         replicas,
-        endpoint=lambda: endpoint,
+        endpoint=endpoint,
         first_learner=url,
         token=TOKEN,
         device=torch.device("cpu"),
@@ -73,9 +74,7 @@ def open_group(
         set_state=learner.set_state,
         timeouts=Timeouts(**options.get("timeouts", {})),
     )
-    endpoint = Endpoint(
-        f"learner-{index}", TOKEN, group.services or {"echo": lambda sender, payload: payload}
-    )
+    endpoint.serve(group.services or {"echo": lambda sender, payload: payload})
     endpoint.start()
     server = MemberServer(
         options.get("port", 0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from rltraining_trainer.transport import Endpoint
 from service_answers import answers_of
 
 
-def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> LearnerGroup:
+def make_group(index: int, endpoint: Endpoint, **options: Any) -> LearnerGroup:
     """Returns one of three learners; no other learner has a newer state."""
 
     def set_state(state: dict[str, Any]) -> None:
@@ -39,8 +39,9 @@ def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> 
 def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
     """Learner 0 of three, which does not block on the others."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    group = make_group(0, lambda: endpoint, timeouts=Timeouts(join=0.0, rejoin=0.0))
-    endpoint = Endpoint("learner-0", "the token", group.services)
+    endpoint = Endpoint("learner-0", "the token")
+    group = make_group(0, endpoint, timeouts=Timeouts(join=0.0, rejoin=0.0))
+    endpoint.serve(group.services)
     endpoint.start()
     yield group
     group.close()
@@ -103,8 +104,7 @@ def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) 
 
 def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> None:
     """The group's rank fits its size: the dataflow receives both."""
-    endpoint = Endpoint("learner-2", "the token", {})
-    group = make_group(2, lambda: endpoint)
+    group = make_group(2, Endpoint("learner-2", "the token"))
     group._join_round = lambda stopping: (None, None)  # type: ignore[method-assign,assignment,return-value]
 
     group.form(threading.Event())

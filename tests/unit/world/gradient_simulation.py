@@ -32,7 +32,7 @@ def make_learner(
         samplers=lambda: samplers,
         exchanges=lambda: 1,
         remaining=lambda: 1.0,
-        incarnation=lambda: "life",
+        incarnation="life",
         gather_state=lambda reduce: None,
         large=False,
         stopping=threading.Event(),

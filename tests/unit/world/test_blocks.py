@@ -68,9 +68,15 @@ class Pair(Discoverable):
     def make_learner(self) -> LearnerBlocks:
         reader = UnrollReader(length=T, observation_shape=(4,), action_shape=(), state_sizes=())
         return LearnerBlocks(
-            Reproducible(blocks=2, hash_every=1), reader.unroll, self.models, lambda: ["me"], self.lag, 1.0,
-            self.folder, threading.Event(), large=False,
-        )  # fmt: skip
+            Reproducible(blocks=2, hash_every=1, take_over_seconds=1.0),
+            reader.unroll,
+            self.models,
+            lambda: ["me"],
+            self.lag,
+            self.folder,
+            threading.Event(),
+            large=False,
+        )
 
     def restart_sampler(self) -> None:
         self.sampler = self.make_sampler()

@@ -35,7 +35,7 @@ class Member(Discoverable):
         super().__init__(Counted("pole-sampler-0", "secret", services))
         context = dataclasses.replace(make_context(tmp_path, "pole-sampler-0"), learners=(self.url,))
         self.done = SimpleQueue[bool]()
-        self.directory = Directory(context, lambda: self.endpoint, lambda: self.done.put(True))
+        self.directory = Directory(context, self.endpoint, lambda: self.done.put(True))
 
     def _noted(self, name: str) -> Any:
         def answer(sender: str, payload: Any) -> Any:

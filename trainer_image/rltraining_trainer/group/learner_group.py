@@ -80,7 +80,7 @@ class LearnerGroup:
         index: int,
         replicas: int,
         *,
-        endpoint: Callable[[], Endpoint],
+        endpoint: Endpoint,
         first_learner: str,
         token: str,
         device: torch.device,
@@ -94,8 +94,8 @@ class LearnerGroup:
         Args:
             index: Number of this learner.
             replicas: Number of learners in the job.
-            endpoint: Returns the endpoint of this process, which serves `services`. It must be
-                started before `form` is called.
+            endpoint: The endpoint of this process, which serves `services`. It must be started
+                before `form` is called.
             first_learner: Base URL of learner 0, which serves its rendezvous document there.
             device: Location of the gradients.
             updates: Returns how many updates the state has seen.
@@ -347,11 +347,11 @@ class LearnerGroup:
     def _dial(self, url: str) -> Peer:
         """Returns learner 0 at `url`. Reuses the connection, since torch does not close it."""
         if self._first is None or self._first.url != url:
-            self._first = self._endpoint().dial(url)
+            self._first = self._endpoint.dial(url)
         return self._first
 
     def _own_url(self) -> str:
-        url = self._endpoint().url
+        url = self._endpoint.url
         if not url:
             raise PeerLost("this learner's endpoint is being reopened")
         return url

@@ -64,7 +64,6 @@ class LearnerBlocks(DataPath):
         samplers: returns the names of all samplers.
         lag: 0: an update's rollouts are made with the parameters of all updates before. 1: of all but the last one, so
             that samplers make rollouts while the learner updates or waits for other samplers.
-        deadline: see ``BlockQueue``.
         folder: of the file with the hashes.
         large: messages are large (see ``DataPath.sends_large``).
         replay: what the algorithm keeps of the rollouts, for checkpoints and metrics.
@@ -77,7 +76,6 @@ class LearnerBlocks(DataPath):
         models: ModelServer,
         samplers: Callable[[], Sequence[str]],
         lag: int,
-        deadline: float,
         folder: Path,
         stopping: threading.Event,
         *,
@@ -91,7 +89,7 @@ class LearnerBlocks(DataPath):
         # The parameters for the rollouts of each update, and after a restart those for the rollouts of the first one.
         self._snapshots: dict[int, Snapshot] = {}
         self._restored: Tensor | None = None
-        self._queue = BlockQueue(settings.blocks, samplers, deadline)
+        self._queue = BlockQueue(settings.blocks, samplers, settings.take_over_seconds)
         self._hashes = HashChain(folder, settings.hash_every)
         self._processors = {processor()}  # all that have taken part in the run
         self._done = False

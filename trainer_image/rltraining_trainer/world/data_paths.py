@@ -232,9 +232,8 @@ class DataPaths:
         """
         reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
         assert reproducible is not None
-        deadline = reproducible.take_over_seconds
         if self._run is None:
-            return self._sampler_path(SamplerBlocks(self._connections, deadline), large)
+            return self._sampler_path(SamplerBlocks(self._connections, reproducible.take_over_seconds), large)
         assert read is not None
         path = LearnerBlocks(
             reproducible,
@@ -242,7 +241,6 @@ class DataPaths:
             self._run.models,
             lambda: [member.name for member in self.members("sampler")],
             lag,
-            deadline,
             self._context.output,
             self.stopping,
             large=large,
@@ -313,7 +311,7 @@ class DataPaths:
             samplers=samplers,
             exchanges=exchanges,
             remaining=remaining,
-            incarnation=lambda: self._endpoint.incarnation,
+            incarnation=self._endpoint.incarnation,
             gather_state=gather_state,
             large=large,
             stopping=self.stopping,

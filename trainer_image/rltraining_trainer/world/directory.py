@@ -81,9 +81,7 @@ class Registry:
 class Directory:
     """Peers by the names of members. ``peer`` and ``lost`` do not block and are thread-safe."""
 
-    def __init__(
-        self, context: Context, endpoint: Callable[[], Endpoint], on_done: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: Context, endpoint: Endpoint, on_done: Callable[[], None]) -> None:
         """``on_done`` is called in another thread when learner 0 reports the end of the run."""
         self.attached = threading.Event()
         """Whether learner 0 has this member's address."""
@@ -140,7 +138,7 @@ class Directory:
                 wanted, self._wanted = self._wanted, set()
             try:
                 urls = self._look_up(wanted)
-                peers = {name: self._endpoint().dial(url) for name, url in urls.items()}
+                peers = {name: self._endpoint.dial(url) for name, url in urls.items()}
             except TransportError as error:
                 _LOG.debug("not found yet: %s: %s", ", ".join(wanted), error)
                 peers = {}
@@ -187,7 +185,7 @@ class Directory:
         while not self._closing.is_set():
             first, known = None, False
             try:
-                first, url = self._first(), self._endpoint().url
+                first, url = self._first(), self._endpoint.url
                 if not url:
                     raise PeerLost("this member's endpoint is being reopened")
                 done: Any = first.call("announce", (url, False)).result(self._closing)
@@ -217,7 +215,7 @@ class Directory:
         url = self._discover(self._context.learners[0])
         with self._changed:
             if self._first_peer is None or self._first_peer.url != url:
-                self._first_peer = self._endpoint().dial(url)
+                self._first_peer = self._endpoint.dial(url)
             return self._first_peer
 
     def _forget(self, first: Peer | None) -> None:
@@ -227,8 +225,5 @@ class Directory:
                 self._first_peer = None
 
     def _discover(self, base: str) -> str:
-        return str(
-            discover(base, self._context.token, stopping=self._closing, tls_port=self._context.tls_port)[
-                "url"
-            ]
-        )
+        token, tls_port = self._context.token, self._context.tls_port
+        return str(discover(base, token, stopping=self._closing, tls_port=tls_port)["url"])

@@ -91,7 +91,7 @@ class LearnerGradients(DataPath, Generic[P]):
         samplers: Callable[[], Sequence[str]],
         exchanges: Callable[[], int],
         remaining: Callable[[], float],
-        incarnation: Callable[[], str],
+        incarnation: str,
         gather_state: Callable[[Reduce], None],
         large: bool,
         stopping: threading.Event,
@@ -105,7 +105,7 @@ class LearnerGradients(DataPath, Generic[P]):
             samplers: returns the names of the samplers that push to this learner.
             exchanges: returns the number of pushes per rollout in mode Sync.
             remaining: returns the remaining fraction of the run, for the samplers' schedules.
-            incarnation: returns this process's incarnation.
+            incarnation: of this process.
             gather_state: gathers the slices of all learners (see ``DataPath.gather_state``).
             large: messages are large (see ``DataPath.sends_large``).
         """
@@ -260,7 +260,7 @@ class LearnerGradients(DataPath, Generic[P]):
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
     def _next_epoch(self) -> str:
-        return f"{self._incarnation()}.{self._models.version}"
+        return f"{self._incarnation}.{self._models.version}"
 
 
 class SamplerGradients(SamplerPath):

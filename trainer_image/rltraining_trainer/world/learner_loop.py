@@ -267,7 +267,7 @@ class LearnerLoop:
         return LearnerGroup(
             context.index,
             len(context.learners),
-            endpoint=lambda: self._endpoint,
+            endpoint=self._endpoint,
             first_learner=context.learners[0],
             token=context.token,
             device=device,

@@ -92,7 +92,7 @@ class World(DataPaths):
         self._members: dict[str, Member] = {}
         self._services = Services(self.name, fail)
         self._endpoint = Endpoint(self.name, context.token)
-        self._directory = Directory(context, lambda: self._endpoint, self._end)
+        self._directory = Directory(context, self._endpoint, self._end)
         self._connections = Connections(context, self._endpoint, self._discards, self._end, started=False)
         self._calls_members = job.spec.algorithm.entry_point is not None or self.role == "learner"
         self._path = None
