@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_api.curve import CurvePoint
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
-from rltraining_trainer.roles.progress import Experience, ProgressTracker
+from rltraining_trainer.dataflow.reports import StatsDelta
+from rltraining_trainer.roles.progress import ProgressTracker
 from soak import SOAK
 from through_a_file import stored
 
 
-def experience(*returns: float, steps: int = 10, lag: int = 0) -> Experience:
-    return Experience(steps, torch.tensor(returns), len(returns), lag)
+def delta(*returns: float, steps: int = 10, lag: int = 0) -> StatsDelta:
+    return StatsDelta(steps, torch.tensor(returns), len(returns), lag)
 
 
 STOP = Stop(
@@ -28,8 +29,8 @@ STOP = Stop(
 
 def test_it_counts_what_was_used() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(1.0, 2.0, steps=10), experience(steps=7)], now=100.0)
-    tracker.add([experience(3.0, 5.0, steps=20)], now=102.0)
+    tracker.add([delta(1.0, 2.0, steps=10), delta(steps=7)], now=100.0)
+    tracker.add([delta(3.0, 5.0, steps=20)], now=102.0)
 
     report = tracker.report(updates=2, model_version=3, now=102.0)
 
@@ -44,7 +45,7 @@ def test_the_best_return_is_of_as_many_episodes_as_the_mean_is_to_go_over() -> N
     tracker = ProgressTracker(STOP)
     bests = []
     for returns in ((90.0,), (3.0, 3.0), (3.0,), (6.0, 6.0), (0.0,)):
-        tracker.add([experience(*returns)], now=100.0)
+        tracker.add([delta(*returns)], now=100.0)
         bests.append(tracker.report(updates=0, model_version=1, now=100.0).best_return)
 
     assert bests == [None, 32.0, 32.0, 32.0, 32.0]
@@ -55,27 +56,27 @@ def test_the_best_return_is_of_as_many_episodes_as_the_mean_is_to_go_over() -> N
 
 def test_the_best_return_is_of_all_samplers_of_an_update_like_the_curve() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(90.0, 90.0, 90.0), experience(3.0, 3.0, 3.0)], now=100.0)
+    tracker.add([delta(90.0, 90.0, 90.0), delta(3.0, 3.0, 3.0)], now=100.0)
     report = tracker.report(updates=0, model_version=1, now=100.0)
     assert report.best_return == report.mean_return == 3.0
 
 
 def test_a_run_of_which_no_episode_ends_has_a_warning() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(steps=99_999)], now=100.0)
+    tracker.add([delta(steps=99_999)], now=100.0)
     assert list(tracker.warnings()) == []
-    tracker.add([experience(steps=1)], now=101.0)
+    tracker.add([delta(steps=1)], now=101.0)
     (warning,) = tracker.warnings()
     assert warning.reason == "NoEpisodeEnds"
     assert "set spec.environment.maxEpisodeSteps" in warning.message
-    tracker.add([experience(1.0, steps=1)], now=102.0)
+    tracker.add([delta(1.0, steps=1)], now=102.0)
     assert list(tracker.warnings()) == []
 
 
 def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(steps=500)._replace(late=True)], now=100.0)
-    tracker.add([experience(steps=20), experience(steps=300)._replace(late=True)], now=102.0)
+    tracker.add([delta(steps=500)._replace(late=True)], now=100.0)
+    tracker.add([delta(steps=20), delta(steps=300)._replace(late=True)], now=102.0)
 
     report = tracker.report(updates=0, model_version=1, now=102.0)
 
@@ -85,9 +86,9 @@ def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
 
 def test_the_curve_ends_with_what_the_report_says() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(1.0, 2.0)], now=100.0)
-    tracker.add([experience(6.0)], now=100.1)
-    tracker.add([experience(steps=0)], now=105.0)
+    tracker.add([delta(1.0, 2.0)], now=100.0)
+    tracker.add([delta(6.0)], now=100.1)
+    tracker.add([delta(steps=0)], now=105.0)
     assert tracker.curve.points == (
         CurvePoint(environment_steps=10, seconds=0.0, mean_return=1.5),
         CurvePoint(environment_steps=20, seconds=0.1, mean_return=3.0),
@@ -110,9 +111,9 @@ def test_before_the_first_unroll_nothing_is_known() -> None:
 
 def test_policy_lag_is_smoothed_and_never_negative() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(lag=2)], now=0.0)
+    tracker.add([delta(lag=2)], now=0.0)
     assert tracker.report(0, 6, 0.0).policy_lag == 2.0
-    tracker.add([experience(lag=-93)], now=0.0)  # parameters of a lost learner
+    tracker.add([delta(lag=-93)], now=0.0)  # parameters of a lost learner
     assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
 
 
@@ -125,7 +126,7 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
     straight, before = ProgressTracker(STOP), ProgressTracker(STOP)
     resumed = None
     for i, episode_returns in enumerate(returns):
-        batch = [experience(*map(float, episode_returns))]
+        batch = [delta(*map(float, episode_returns))]
         if i == min(cut, len(returns) - 1):
             resumed = ProgressTracker(STOP)
             resumed.set_state(stored(before.get_state(float(i))))
@@ -149,18 +150,18 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
 
 def test_seconds_go_on_after_a_restart() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience()], 100.0)
+    tracker.add([delta()], 100.0)
     resumed = ProgressTracker(STOP)
     resumed.set_state(stored(tracker.get_state(107.0)))
 
     assert resumed.seconds(5.0) == 7.0, "waiting for samplers is no training"
-    resumed.add([experience()], 5.0)
+    resumed.add([delta()], 5.0)
     assert resumed.seconds(6.5) == 8.5
 
 
 def filled(stop: Stop, *returns: float) -> ProgressTracker:
     tracker = ProgressTracker(stop)
-    tracker.add([experience(*returns)], 0.0)
+    tracker.add([delta(*returns)], 0.0)
     return tracker
 
 
@@ -187,9 +188,9 @@ def test_a_longer_window_waits_for_the_episodes_that_it_lacks(come_under: Any) -
     tracker = come_under(tracker, Stop(mean_return=MeanReturn(at_least=9, episodes=4)))
 
     assert tracker.report(0, 0, 0.0).mean_return == 8.0, "of those that are known, not of zeros"
-    tracker.add([experience(11.0)], 0.0)
+    tracker.add([delta(11.0)], 0.0)
     assert tracker.check(0.0).reason is None, "three of four are known"
-    tracker.add([experience(9.0)], 0.0)
+    tracker.add([delta(9.0)], 0.0)
     assert tracker.check(0.0).reason == (
         "stop.meanReturn is met: the last 4 episodes returned 9 on average, at least 9 was asked for"
     )
@@ -227,20 +228,20 @@ def test_fewer_times_are_met_by_a_row_that_was(come_under: Any) -> None:
 @under_another_rule
 def test_a_rule_that_is_added_counts(come_under: Any) -> None:
     tracker = come_under(filled(NEVER, 6.0), Stop(smoothed_return=SmoothedReturn(at_least=5, times=2)))
-    tracker.add([experience(6.0, 6.0)], 0.0)
+    tracker.add([delta(6.0, 6.0)], 0.0)
 
     assert tracker.check(0.0).reason is not None
 
 
 def test_a_running_learner_that_goes_back_counts_no_second_twice() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([experience(steps=10)], now=100.0)
+    tracker.add([delta(steps=10)], now=100.0)
     checkpoint = tracker.get_state(110.0)
-    tracker.add([experience(steps=30)], now=115.0)
+    tracker.add([delta(steps=30)], now=115.0)
     tracker.set_state(checkpoint)
 
     assert tracker.seconds(120.0) == 10.0, "nothing is done before the next experience"
-    tracker.add([experience(steps=10)], now=121.0)
-    tracker.add([experience(steps=10)], now=122.0)
+    tracker.add([delta(steps=10)], now=121.0)
+    tracker.add([delta(steps=10)], now=122.0)
     assert tracker.seconds(122.0) == 11.0
     assert tracker.report(1, 1, now=122.0).steps_per_second == 20.0

@@ -11,7 +11,6 @@ import pytest
 import torch
 from own_runs import Begin, make_context
 from rltraining_trainer.algorithms.schedules import scheduled
-from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.reports import StatsDelta
 from rltraining_trainer.group import GroupChanged, GroupDecision
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -167,7 +166,7 @@ class Learner:
 
     def receive(self, steps: int) -> None:
         """Counts steps that samplers send before the next poll."""
-        self.run.paths.reports._news.append(StatsDelta(steps, torch.zeros(0), 0, 0, False, NO_MOMENTS))
+        self.run.paths.reports._news.append(StatsDelta(steps, torch.zeros(0), 0, 0))
 
     @property
     def steps(self) -> int:

@@ -129,34 +129,34 @@ def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -
 def test_a_repeated_report_counts_once(job: Any) -> None:
     learner, sampler = Learner(job), job.sampler()
     sampler.reporter.count(10, 2, torch.tensor([1.0, 2.0]))
-    while not (experiences := learner.run.paths.experiences()):
+    while not (deltas := learner.run.paths.take_stats()):
         pass
-    assert [(found.steps, found.episodes) for found in experiences] == [(10, 2)]
+    assert [(found.steps, found.episodes) for found in deltas] == [(10, 2)]
     message = {"incarnation": sampler.endpoint.incarnation, "sequence": 1, "version": -1, "steps": 10}
     message |= {"episodes": 2, "returns": torch.zeros(2), "moments": NO_MOMENTS, "shard": None}
     answer = job.call(sampler.name, learner.endpoint.url, "report/push", message).result()
     assert answer["done"] is False
-    assert learner.run.paths.experiences() == []
+    assert learner.run.paths.take_stats() == []
 
 
 def test_counters_returns_and_moments_arrive_exactly_once_if_requests_and_answers_are_lost(job: Any) -> None:
     learner, sampler = Learner(job), job.sampler()
     fates = cycle(("answer lost", "arrives", "request lost", "answer lost", "answer lost", "arrives"))
     job.fate = lambda service: next(fates) if service == "report/push" else "arrives"
-    experiences: list[Any] = []
+    deltas: list[Any] = []
     for number in range(1, 13):
         moments = torch.full((1, 3), float(number), dtype=torch.float64)
         sampler.reporter.count(number, 1, torch.tensor([float(number)]), [moments])
         sampler.reporter.request()
-        while sum(one.episodes for one in experiences) < number:
-            experiences += learner.run.paths.experiences()
+        while sum(one.episodes for one in deltas) < number:
+            deltas += learner.run.paths.take_stats()
     sampler.close()  # after the report in transit
-    experiences += learner.run.paths.experiences()
+    deltas += learner.run.paths.take_stats()
 
     numbers = list(range(1, 13))
-    assert sum(one.steps for one in experiences) == sum(numbers)
-    assert sum(one.episodes for one in experiences) == len(numbers)
-    assert torch.cat([one.returns for one in experiences]).tolist() == numbers
+    assert sum(one.steps for one in deltas) == sum(numbers)
+    assert sum(one.episodes for one in deltas) == len(numbers)
+    assert torch.cat([one.returns for one in deltas]).tolist() == numbers
     assert torch.cat(learner.run.take_moments())[:, 0].tolist() == numbers
     assert learner.run.take_moments() == []
 

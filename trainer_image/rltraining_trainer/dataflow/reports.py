@@ -48,15 +48,19 @@ class Report(NamedTuple):
 
 
 class StatsDelta(NamedTuple):
-    """What a report adds to the counters."""
+    """What a report, or this learner, adds to the counters."""
 
     steps: int
+    """Environment steps."""
     returns: Tensor
+    """``[K]`` undiscounted returns of ended episodes for stop rules (see ``EpisodeTracker``)."""
     episodes: int
+    """Number of episodes that ended."""
     lag: int | None
-    late: bool
-    """Whether it includes steps from before this learner's start."""
-    moments: Tensor
+    """Number of versions by which the acting policy was older than the newest one."""
+    late: bool = False
+    """Whether it includes steps from before this learner's start, which do not count for the current rate."""
+    moments: Tensor = NO_MOMENTS
     """``[U, 1 + 2·d]``, see ``Report``."""
 
 

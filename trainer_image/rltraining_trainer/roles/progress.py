@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from rltraining_api.contract import Warning
 from rltraining_api.lifecycle import Stop
 from rltraining_api.status import Progress
-from torch import Tensor
 
+from rltraining_trainer.dataflow.reports import StatsDelta
 from rltraining_trainer.metrics import (
     EpisodeReturns,
     EvaluationTracker,
@@ -28,23 +28,8 @@ ENDLESS_STEPS = 100_000
 """After this many environment steps without the end of an episode there is a warning."""
 
 
-class Experience(NamedTuple):
-    """Counts and returns of environment steps."""
-
-    steps: int
-    """Environment steps."""
-    returns: Tensor
-    """``[K]`` undiscounted returns of ended episodes for stop rules (see ``EpisodeTracker``)."""
-    episodes: int
-    """Number of episodes that ended."""
-    lag: int | None
-    """Number of versions by which the acting policy was older than the newest one."""
-    late: bool = False
-    """Whether it includes steps from before this learner's start, which do not count for the current rate."""
-
-
 class ProgressTracker:
-    """Counts the experience of samplers. Times are seconds of a monotonic clock."""
+    """Counts the steps and episodes of samplers. Times are seconds of a monotonic clock."""
 
     def __init__(self, stop: Stop) -> None:
         self.environment_steps = 0
@@ -62,22 +47,22 @@ class ProgressTracker:
         self._seconds_before = 0.0
         self._started: float | None = None
 
-    def add(self, experiences: Iterable[Experience], now: float) -> None:
-        """Adds the experience since the last call."""
+    def add(self, deltas: Iterable[StatsDelta], now: float) -> None:
+        """Adds what was counted since the last call."""
         if self._started is None:
             self._started = now
             self._rate.update(self.environment_steps - self._late_steps, now)
-        for experience in experiences:
-            self.environment_steps += experience.steps
-            self._late_steps += experience.steps if experience.late else 0
-            self.episodes += experience.episodes
-            if experience.returns.numel():
-                self.returns.add(experience.returns)
+        for delta in deltas:
+            self.environment_steps += delta.steps
+            self._late_steps += delta.steps if delta.late else 0
+            self.episodes += delta.episodes
+            if delta.returns.numel():
+                self.returns.add(delta.returns)
                 if self._smoothed is not None:
-                    self._smoothed.add(experience.returns)
-            if experience.lag is not None:
+                    self._smoothed.add(delta.returns)
+            if delta.lag is not None:
                 # A sampler may have newer parameters, from a learner that was lost.
-                lag = float(max(0, experience.lag))
+                lag = float(max(0, delta.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
                 self._lags.append(lag)
         # Compare with the best once the returns of all samplers are known, as the stop rules do.
@@ -86,7 +71,7 @@ class ProgressTracker:
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
     def seconds(self, now: float) -> float:
-        """Returns the seconds of training since the first experience, over all restarts."""
+        """Returns the seconds of training since the first step, over all restarts."""
         return self._seconds_before + (now - self._started if self._started is not None else 0.0)
 
     def set_stop(self, stop: Stop) -> None:

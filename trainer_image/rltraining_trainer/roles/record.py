@@ -112,7 +112,7 @@ class RunRecord:
         return self.progress.environment_steps > 0
 
     def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
-        """Counts new experience, then checks stop rules, curves and evaluations.
+        """Counts new steps and episodes, then checks stop rules, curves and evaluations.
 
         Does nothing once the last checkpoint is written.
 
@@ -122,8 +122,8 @@ class RunRecord:
         """
         if self.ended:
             return
-        if experiences := self._flow.experiences():
-            self.progress.add(experiences, now)
+        if deltas := self._flow.take_stats():
+            self.progress.add(deltas, now)
             self._wait_rate.update(self.waits.total(now), now)
         self._updates = self._flow.algorithm.updates
         # Apply the current settings of checkpoints, and the current stop rules, also to the

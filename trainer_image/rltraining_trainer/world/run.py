@@ -23,8 +23,8 @@ from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint
+from rltraining_trainer.world.checked_stats import checked_stats
 from rltraining_trainer.world.data_path import DataPath
-from rltraining_trainer.world.experience import experience_of
 from rltraining_trainer.world.learner_loop import LearnerLoop
 from rltraining_trainer.world.members import Member, RepeatedCall
 from rltraining_trainer.world.reporter import REPORT
@@ -116,11 +116,11 @@ class Run(LearnerLoop):
         Raises:
             TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
-        experience = experience_of(steps, returns, episodes, lag)
+        stats = checked_stats(steps, returns, episodes, lag)
         if self._record is not None:
-            self.paths.received.append(experience)
+            self.paths.received.append(stats)
         else:
-            self._counters.add(experience.steps, experience.episodes, experience.returns)
+            self._counters.add(stats.steps, stats.episodes, stats.returns)
 
     def update(
         self,

@@ -10,11 +10,10 @@ from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.dataflow.reports import SamplerReports, StatsDelta
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
-from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.shared import copied
 
@@ -96,7 +95,7 @@ class RunPaths:
         self.paths: dict[str, DataPath] = {}
         self.other_warnings: Callable[[], Iterable[Warning]] = tuple
         """Returns further problems, such as those of the recording."""
-        self.received: list[Experience] = []
+        self.received: list[StatsDelta] = []
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
         """Moments of observations that samplers have reported, and that are not merged yet."""
@@ -123,12 +122,12 @@ class RunPaths:
         """Whether only learner 0 decides that there is enough data for an update."""
         return any(path.leads for path in self.all())
 
-    def experiences(self) -> list[Experience]:
+    def take_stats(self) -> list[StatsDelta]:
         """Returns the steps that were counted since the last call."""
         received, self.received = self.received, []
         news = self.reports.take()
         self.moments += [one.moments for one in news if one.moments.numel()]
-        return received + [Experience(*one[:5]) for one in news]
+        return received + news
 
     def metrics(self) -> Numbers:
         return {name: value for path in self.all() for name, value in path.metrics().items()}

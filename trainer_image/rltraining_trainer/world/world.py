@@ -41,9 +41,9 @@ from rltraining_trainer.roles.scrape import kept_numbers, linked, scraped, stepp
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
+from rltraining_trainer.world.checked_stats import checked_stats
 from rltraining_trainer.world.data_paths import DataPaths
 from rltraining_trainer.world.directory import Directory
-from rltraining_trainer.world.experience import experience_of
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
 from rltraining_trainer.world.reporter import REPORT, Reporter
 from rltraining_trainer.world.run import Run
@@ -225,8 +225,8 @@ class World(DataPaths):
         """
         if self._run is not None:
             raise RuntimeError("world.count() is for samplers: a learner counts with run.update()")
-        experience = experience_of(steps, returns, episodes)
-        self._reporter.count(experience.steps, experience.episodes, experience.returns, moments)
+        stats = checked_stats(steps, returns, episodes)
+        self._reporter.count(stats.steps, stats.episodes, stats.returns, moments)
 
     @property
     def group(self) -> LearnerGroup | SingleLearnerGroup:

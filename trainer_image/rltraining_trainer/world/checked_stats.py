@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.dataflow.reports import StatsDelta
 
 
-def experience_of(
+def checked_stats(
     steps: int, returns: Tensor | Sequence[float], episodes: int | None, lag: int | None = None
-) -> Experience:
-    """Checks the counts of user code.
+) -> StatsDelta:
+    """Returns the counts of user code.
 
     Raises TypeError or ValueError if ``steps`` or ``episodes`` is not a count.
     """
     values = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
     count = len(values) if episodes is None else _counted("episodes", episodes)
-    return Experience(_counted("steps", steps), values, count, lag)
+    return StatsDelta(_counted("steps", steps), values, count, lag)
 
 
 def _counted(name: str, value: int) -> int:
