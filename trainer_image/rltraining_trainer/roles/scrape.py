@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from rltraining_api.names import Role
 
 from rltraining_trainer.dataflow.replay import ReplayShard
 from rltraining_trainer.environments import StepperStats
-from rltraining_trainer.metrics import Numbers, exposition
-from rltraining_trainer.roles.context import Context
+from rltraining_trainer.metrics import Numbers
 
 if TYPE_CHECKING:
     from rltraining_trainer.world.session import MemberSession
-
-
-def scraped(context: Context, role: Role, read: Callable[[], Numbers]) -> Callable[[], bytes]:
-    """Returns this member's metrics page. ``read`` must be thread-safe."""
-    return exposition({"role": role, "algorithm": context.job.spec.algorithm.name}, read)
 
 
 def stepped(counts: Sequence[StepperStats]) -> Numbers:

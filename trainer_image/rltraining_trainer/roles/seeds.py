@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from rltraining_trainer.environments.episode_seeds import seed_of
 
 
 def sampler_seed(seed: int, index: int, version: int) -> int:
-    """Returns a 31-bit seed for this sampler, since many simulators do not accept larger ones.
+    """Returns a 31-bit seed for this sampler.
 
     ``version`` is that of the first parameters. A restarted sampler gets another version and
     therefore does not repeat the same episodes.
     """
-    return int(np.random.SeedSequence([seed, index, version]).generate_state(1)[0] >> 1)
+    return seed_of(seed, index, version)
 
 
 _EVALUATIONS = 1 << 16
@@ -20,4 +20,4 @@ _EVALUATIONS = 1 << 16
 
 def evaluation_seed(seed: int, environment_steps: int) -> int:
     """Returns a 31-bit seed for the evaluation at a step, which is the same if it is repeated."""
-    return int(np.random.SeedSequence([seed, _EVALUATIONS, environment_steps]).generate_state(1)[0] >> 1)
+    return seed_of(seed, _EVALUATIONS, environment_steps)

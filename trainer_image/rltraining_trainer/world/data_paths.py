@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -34,7 +33,7 @@ from rltraining_trainer.world.members import Member, Members
 from rltraining_trainer.world.replay import LearnerReplay, Replay, SamplerReplay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.run import Run
-from rltraining_trainer.world.session import LARGE_GRADIENT_BYTES, Connections, is_large
+from rltraining_trainer.world.session import LARGE_GRADIENT_BYTES, Connections, is_large, size_of
 from rltraining_trainer.world.shards import LocalShard, keep_shard
 from rltraining_trainer.world.trajectories import (
     LearnerTrajectories,
@@ -347,7 +346,7 @@ class DataPaths:
             batch_size,
             name=self.name,
             seed=self.spec.seed + self.index,
-            item_bytes=item_bytes or 2 * _bytes(self.spaces[0]),
+            item_bytes=item_bytes or 2 * size_of(self.spaces[0]),
             endpoint=self._endpoint,
             reports=run.paths.reports,
             stopping=self.stopping,
@@ -361,10 +360,3 @@ class DataPaths:
         local = LocalShard(self._context, self._live, settings, columns, shards, self._endpoint)
         self._shards.append(local)
         return local
-
-
-def _bytes(space: spaces.Space) -> int:
-    """Returns the size of one element in bytes, or 0 if it is not a single array."""
-    if space.shape is None or space.dtype is None:
-        return 0
-    return math.prod(space.shape) * space.dtype.itemsize

@@ -36,11 +36,16 @@ LARGE_GRADIENT_BYTES = 1 << 20
 """The same for a gradient and the parameters in its answer, which are one tensor each."""
 
 
+def size_of(space: spaces.Space) -> int:
+    """Returns the size of one element in bytes, or 0 if it is not a single array."""
+    if space.shape is None or space.dtype is None:
+        return 0
+    return math.prod(space.shape) * space.dtype.itemsize
+
+
 def is_large(observation: spaces.Space) -> bool:
     """Returns whether messages about such observations should use shared memory (see ``Endpoint``)."""
-    if observation.shape is None or observation.dtype is None:
-        return False
-    return math.prod(observation.shape) * observation.dtype.itemsize >= LARGE_OBSERVATION_BYTES
+    return size_of(observation) >= LARGE_OBSERVATION_BYTES
 
 
 class MemberSession:

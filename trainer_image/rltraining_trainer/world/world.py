@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
@@ -26,9 +25,10 @@ from rltraining_trainer.environments import (
     make_environments,
     make_spaces,
 )
+from rltraining_trainer.environments.episode_seeds import seed_of
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import LearnerGroup, SingleLearnerGroup
-from rltraining_trainer.metrics import Numbers
+from rltraining_trainer.metrics import Numbers, exposition
 from rltraining_trainer.networks import (
     ActorCritic,
     Distribution,
@@ -37,7 +37,7 @@ from rltraining_trainer.networks import (
 )
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import discard_fields
-from rltraining_trainer.roles.scrape import kept_numbers, linked, scraped, stepped
+from rltraining_trainer.roles.scrape import kept_numbers, linked, stepped
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
@@ -79,7 +79,7 @@ class World(DataPaths):
         """The settings of the algorithm, of a model in ``rltraining_api.algorithms``."""
         self.parameters: Mapping[str, Any] = getattr(self.settings, "parameters", {})
         """``spec.algorithm.entryPoint.parameters``, unchanged."""
-        self.seed = _seed(job.spec.seed, self.role, self.index)
+        self.seed = seed_of(job.spec.seed, ROLES.index(self.role), self.index)
         """This member's seed of 31 bits, derived from ``spec.seed``. torch is seeded with it."""
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         """The learner's device."""
@@ -115,7 +115,7 @@ class World(DataPaths):
             context.token,
             ready=self._is_ready,
             documents=documents,
-            metrics=scraped(context, self.role, self._numbers),
+            metrics=exposition({"role": self.role, "algorithm": job.spec.algorithm.name}, self._numbers),
             host=context.http_host,
             encrypted=context.tls_port is not None,
         )
@@ -393,7 +393,3 @@ class World(DataPaths):
     def _rendezvous(self) -> dict[str, Any]:
         document = {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
         return document | ({"modelVersion": self._run.models.version} if self._run is not None else {})
-
-
-def _seed(seed: int, role: Role, index: int) -> int:
-    return int(np.random.SeedSequence([seed, ROLES.index(role), index]).generate_state(1)[0] >> 1)
