@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from rltraining_api.algorithms import Algorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.algorithms.registry import BUILT_IN
@@ -32,15 +33,11 @@ def run_algorithm(context: Context) -> tuple[int, LearnerReport | None]:
         Stopped: the process was asked to end. A learner's checkpoint was written before.
         UserCodeError: a user's module cannot be imported, lacks a function, or one raised.
     """
-    # Find the function.
     spec = context.job.spec
     user = spec.algorithm.entry_point
-    if user is not None:
-        functions = find_functions(user.module)
-    else:
-        functions = vars(importlib.import_module(BUILT_IN[spec.algorithm.name].module))
+    functions = functions_of(spec.algorithm)
 
-    # Run it, and write the results of the run.
+    # Run the function, and write the results of the run.
     world = World(context, _fail)
     torch.manual_seed(world.seed if user is not None else spec.seed)
     try:
@@ -58,6 +55,13 @@ def run_algorithm(context: Context) -> tuple[int, LearnerReport | None]:
     finally:
         world.close()
     return ExitCode.DONE, report
+
+
+def functions_of(algorithm: Algorithm) -> dict[str, Callable[[World], Any]]:
+    """Returns the functions of an algorithm by role. Raises UserCodeError like ``find_functions``."""
+    if algorithm.entry_point is not None:
+        return find_functions(algorithm.entry_point.module)
+    return vars(importlib.import_module(BUILT_IN[algorithm.name].module))
 
 
 def find_functions(name: str) -> dict[str, Callable[[World], Any]]:

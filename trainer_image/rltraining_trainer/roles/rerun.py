@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pdb
 import tempfile
@@ -16,13 +15,12 @@ from rltraining_api.job import RLTrainingJob
 from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce, alone
-from rltraining_trainer.algorithms.registry import BUILT_IN
 from rltraining_trainer.checkpoint import restore_rng
 from rltraining_trainer.dataflow.frames import read_frames
 from rltraining_trainer.dataflow.gradients.accounts import Push
 from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.entry_point import find_functions
+from rltraining_trainer.roles.entry_point import functions_of
 from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.transport.payload import Unreadable
 from rltraining_trainer.world import World
@@ -132,7 +130,7 @@ class Rerun:
             world = RerunWorld(context, lambda error: None)
             world._run = RerunRun(context, world, self, frames, target)
             try:
-                _learner_of(job)(world)
+                functions_of(job.spec.algorithm)["learner"](world)
             except Finished:
                 pass
             finally:
@@ -361,11 +359,3 @@ def _context(job: RLTrainingJob, scratch: Path) -> Context:
         output=scratch,
         http_host="127.0.0.1",
     )
-
-
-def _learner_of(job: RLTrainingJob) -> Callable[[World], Any]:
-    algorithm = job.spec.algorithm
-    if algorithm.entry_point is not None:
-        return find_functions(algorithm.entry_point.module)["learner"]
-    found: Callable[[World], Any] = vars(importlib.import_module(BUILT_IN[algorithm.name].module))["learner"]
-    return found

@@ -14,7 +14,6 @@ import math
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ ENDED = "ended.txt"
 FILES = 4
 """The largest size of the folder is divided into at least this many files, the oldest of which is deleted."""
 
-_KINDS: dict[str, Any] = {
+_KINDS: dict[str, Any] = {  # dataclasses and named tuples: __match_args__ are their fields
     kind.__name__: kind for kind in (GradientPush, Place, ReplayBatch, Source, UnrollPush)
 }
 _LOG = logging.getLogger(__name__)
@@ -248,18 +247,11 @@ def digest(state: Mapping[str, Any]) -> str:
 
 def to_plain(value: Any) -> Any:
     """Returns a batch as plain values and tensors. Raises TypeError for objects of other classes."""
-    name = type(value).__name__
-    if isinstance(value, ReplayBatch):
-        # The shards get priorities, which change no state of the learner.
-        own = {each.name: getattr(value, each.name) for each in fields(value)} | {"shards": ()}
+    if (name := type(value).__name__) in _KINDS:
+        own = {field: getattr(value, field) for field in value.__match_args__}
+        if isinstance(value, ReplayBatch):
+            own["shards"] = ()  # they get priorities, which change no state of the learner
         return {"class": name, "fields": to_plain(own)}
-    if name in _KINDS and is_dataclass(value):
-        return {
-            "class": name,
-            "fields": to_plain({each.name: getattr(value, each.name) for each in fields(value)}),
-        }
-    if name in _KINDS and isinstance(value, tuple):
-        return {"class": name, "fields": to_plain(value._asdict())}  # type: ignore[attr-defined]
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
