@@ -24,7 +24,6 @@ from rltraining_trainer.dataflow.block_state import BlockState
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import Snapshot
 from rltraining_trainer.dataflow.replay import ReplayStats
-from rltraining_trainer.environments import Stepper
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.metrics.hash_chain import HashChain
 from rltraining_trainer.networks.half_precision import has_matrix_units
@@ -235,8 +234,6 @@ class SamplerBlocks(SamplerPath):
     def __init__(self, connections: Connections, deadline: float) -> None:
         self.work: list[Work] = []
         """The rollouts to make with the present parameters, before the next ``push``."""
-        self.steppers: list[Stepper] = []
-        """The environments that this sampler has made. Kept until the end, where they are closed."""
         self._connections, self._deadline = connections, deadline
         self._session: LearnerSession | None = None
 

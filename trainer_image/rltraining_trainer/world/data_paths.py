@@ -64,6 +64,7 @@ class DataPaths:
     _shards: list[LocalShard]
     _stats: list[StepperStats]
     _steppers: WeakSet[Stepper]
+    _kept: list[Stepper]
 
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
@@ -179,13 +180,14 @@ class DataPaths:
             remaining: returns the remaining fraction of the run, for the samplers' schedules.
             gather_state: gathers the state of all slices before a checkpoint.
         """
+        large = size * 4 >= LARGE_GRADIENT_BYTES
         if self._run is None:
             path = SamplerGradients(self._connections, aggregate, updates_at_learner=False)
-            return self._sampler_path(path, size * 4 >= LARGE_GRADIENT_BYTES)
+            return self._sampler_path(path, large)
+        reader = GradientReader(size)
         return self._learner_gradients(
-            "gradients", aggregate, GradientReader(size), exchanges, remaining, gather_state,
-            large=size * 4 >= LARGE_GRADIENT_BYTES,
-        )  # fmt: skip
+            "gradients", aggregate, reader, exchanges, remaining, gather_state, large=large
+        )
 
     def rollouts(
         self,
@@ -252,12 +254,11 @@ class DataPaths:
 
         Raises BadConfiguration if the environment has none that take such seeds.
         """
-        assert isinstance(self._path, SamplerBlocks)
         environments = make_seeded_environments(self.spec.environment, self.spec.environment.num_envs)
         stepper = Stepper.of(self.spec, environments, self.spaces)
         self._stats.append(stepper.stats)
         self._steppers.add(stepper)
-        self._path.steppers.append(stepper)
+        self._kept.append(stepper)
         return stepper
 
     def unroll_reader(self, network: ActorCritic, distribution: Distribution, length: int) -> UnrollReader:

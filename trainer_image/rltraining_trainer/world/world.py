@@ -100,7 +100,7 @@ class World(DataPaths):
         self._shards = []
         self._stats: list[StepperStats] = []
         self._steppers: WeakSet[Stepper] = WeakSet()
-        self._kept: Stepper | None = None
+        self._kept = []
         self._run = None
         if self.role == "learner":
             device = torch.device("cpu") if job.spec.algorithm.entry_point is not None else self.device
@@ -182,7 +182,7 @@ class World(DataPaths):
         self._steppers.add(stepper)
         if self.spec.algorithm.entry_point is None:
             assert not self._started, "it would not answer probes meanwhile"
-            self._kept = stepper  # a built-in algorithm uses it until the end, where it is closed
+            self._kept.append(stepper)  # a built-in algorithm uses it until the end, where it is closed
         return stepper
 
     @cached_property
