@@ -160,8 +160,7 @@ class SamplerReports:
         with self._lock:
             late = report.sequence > 1 and sender not in self._heard
             self._heard.add(sender)
-        # Count the steps first: the items of a shard are never visible before their steps.
-        with self._lock:
+            # Count the steps first: the items of a shard are never visible before their steps.
             self._count(sender, report, late)
         if report.shard is not None:
             self._announce(sender, report.shard, late)

@@ -44,8 +44,18 @@ class Discards:
             return sum(self._counts.values())
 
     def watched(self, services: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Returns ``services`` with handlers that first collect the report in a message."""
-        return {name: self._watch(handler) for name, handler in services.items()}
+        """Returns ``services`` with handlers of `watch`."""
+        return {name: self.watch(handler) for name, handler in services.items()}
+
+    def watch(self, handler: Handler) -> Handler:
+        """Returns a handler that first collects the report in a message."""
+
+        def watching(sender: str, payload: Payload) -> Payload | DeferredReply:
+            if isinstance(payload, dict) and COUNTS in payload:
+                self._merge(field(payload, COUNTS, dict), field(payload, FIRST_ERROR, str))
+            return handler(sender, payload)
+
+        return watching
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields with which a learner forwards its samplers' reports to learner 0."""
@@ -68,14 +78,6 @@ class Discards:
     def set_state(self, state: dict[str, Any]) -> None:
         """Merges a checkpoint's state. Running samplers report their totals again."""
         self._merge(state["counts"], state["first_error"])
-
-    def _watch(self, handler: Handler) -> Handler:
-        def watching(sender: str, payload: Payload) -> Payload | DeferredReply:
-            if isinstance(payload, dict) and COUNTS in payload:
-                self._merge(field(payload, COUNTS, dict), field(payload, FIRST_ERROR, str))
-            return handler(sender, payload)
-
-        return watching
 
     def _merge(self, counts: Mapping[str, int], first_error: str) -> None:
         with self._lock:

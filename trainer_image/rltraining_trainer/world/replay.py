@@ -231,8 +231,6 @@ class LearnerReplay(Replay, DataPath):
             self._local.shard.set_limit(None)
 
     def close(self) -> None:
-        if self._local is not None:
-            self._local.close()
         self._replay.close()
 
     def get_state(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rltraining_trainer.dataflow import NO_MOMENTS, WANTS_NONE, load_flat
+from rltraining_trainer.dataflow import WANTS_NONE, load_flat
 from rltraining_trainer.dataflow.reports import StepCounters
 from rltraining_trainer.transport import Peer, Stopped, TransportError
 from rltraining_trainer.world.services import INNER
@@ -88,9 +88,7 @@ class Reporter:
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
 
-    def count(
-        self, steps: int, episodes: int, returns: Tensor, moments: Sequence[Tensor] = (NO_MOMENTS,)
-    ) -> None:
+    def count(self, steps: int, episodes: int, returns: Tensor, moments: Sequence[Tensor] = ()) -> None:
         """Adds to the counters that the next report carries."""
         self._counters.add(steps, episodes, returns, *moments)
 

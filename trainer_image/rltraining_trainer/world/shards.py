@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from rltraining_api.algorithms.replay import Replay as ReplaySettings
 
 from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter
-from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
+from rltraining_trainer.dataflow.reports import StepCounters
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -103,7 +102,7 @@ def keep_shard(local: LocalShard, connections: Connections) -> None:
     stopping = connections.context.stopping
     learner = connections.learner(0, "report", None)
     learner.attach()
-    nothing = {"steps": 0, "episodes": 0, "returns": torch.zeros(0), "moments": NO_MOMENTS}
+    nothing = StepCounters().take()
     while not learner.done:
         learner.send(**nothing, shard=local.describe())
         learner.settle()

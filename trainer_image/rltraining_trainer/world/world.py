@@ -312,8 +312,7 @@ class World(DataPaths):
         self._endpoint.serve(run.group.services)
         if first:
             self._endpoint.serve(run.discards.watched(run.paths.reports.services))
-            watched = run.discards.watched({REPORT: run.paths.reports.report})
-            self._services.add(REPORT, watched[REPORT])
+            self._services.add(REPORT, run.discards.watch(run.paths.reports.report))
         run.begin(policy, state, self.spaces, algorithm)
         self.start()
         return run
