@@ -47,9 +47,8 @@ class CreditLimit:
         self.most = max(1, most)
         self.items = self._least = min(self.most, LEAST * batch)
         """The limit."""
-        self._before: tuple[int, float] | None = (
-            None  # the limit before a trial, and the rate that it has to reach
-        )
+        # The limit before a trial, and the rate that the trial has to reach.
+        self._before: tuple[int, float] | None = None
         self._pause = 0  # periods until the next trial
         self._period = _Period(now, 2 * self.items)
 

@@ -34,6 +34,7 @@ from rltraining_trainer.transport import (
     RemoteError,
     Stopped,
     discover,
+    host_of,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -304,7 +305,7 @@ class LearnerGroup:
                 RendezvousStore(first, new_round.number, self._timeouts.connect),
                 rank,
                 len(new_round.members),
-                host=_host(self._own_url()),
+                host=host_of(self._own_url()),
                 backend=new_round.backend,
                 device=self._device,
                 connect_seconds=self._timeouts.connect,
@@ -359,8 +360,3 @@ class LearnerGroup:
     def _candidate(self) -> Candidate:
         device = "cpu" if self._tls_port is not None else device_name(self._device)
         return Candidate(self._index, self.generation, self._updates(), device)
-
-
-def _host(url: str) -> str:
-    """Returns ``10.0.0.1`` for ``uv://10.0.0.1:4711``."""
-    return url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")

@@ -92,8 +92,7 @@ class Evaluations:
             tracker.set_best(*_stored_best(best))
         self._evaluator = make_evaluator(Path(context.output) / FOLDER, best)
         # Repeat the evaluation that was in progress when the learner died.
-        last = tracker.status.last
-        self._due = self._next_multiple(last.environment_steps if last else 0)
+        self._due = self._due_after_last()
         self._lost, self._not_kept = 0, ""
         self._started: tuple[int, float] | None = None  # step and time of the evaluation in progress
         self._last: Warning | None = None  # the last evaluation is awaited, or was given up
@@ -159,8 +158,7 @@ class Evaluations:
     def go_back(self) -> None:
         """Voids the evaluation in progress, after the tracker was restored to an earlier state."""
         self._evaluator.void()
-        last = self._tracker.status.last
-        self._due = self._next_multiple(last.environment_steps if last else 0)
+        self._due = self._due_after_last()
 
     def finish(self, counters: Progress, seconds: float, stopping: Callable[[], bool]) -> Iterator[Numbers]:
         """Completes the evaluation in progress and evaluates the last policy.
@@ -209,6 +207,10 @@ class Evaluations:
     def close(self) -> None:
         """Ends the evaluator's process."""
         self._evaluator.close()
+
+    def _due_after_last(self) -> int:
+        last = self._tracker.status.last
+        return self._next_multiple(last.environment_steps if last else 0)
 
     def _next_multiple(self, environment_steps: int) -> int:
         every = self._spec.every_steps

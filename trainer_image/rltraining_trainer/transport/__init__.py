@@ -16,7 +16,7 @@ from rltraining_trainer.transport.errors import (
 from rltraining_trainer.transport.member_server import MemberServer, discover
 from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.signals import on_stop_signal
-from rltraining_trainer.transport.torch_rpc import unguarded
+from rltraining_trainer.transport.torch_rpc import host_of, unguarded
 
 __all__ = [
     "Backoff",
@@ -36,6 +36,7 @@ __all__ = [
     "Unreachable",
     "UnsupportedTorch",
     "discover",
+    "host_of",
     "on_stop_signal",
     "unguarded",
 ]

@@ -208,9 +208,8 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        socketserver.TCPServer.server_bind(
-            self
-        )  # HTTPServer's would look up this host's name, which can take seconds
+        # HTTPServer's would look up this host's name, which can take seconds.
+        socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -182,7 +182,7 @@ class Agent:
 
 def require_reachable(url: str) -> None:
     """Raises `Unreachable` if `url` is a loopback address, unless TP_SOCKET_IFNAME requests it."""
-    host = _host(url)
+    host = host_of(url)
     if _is_loopback(host) and os.environ.get("TP_SOCKET_IFNAME") != "lo":
         raise Unreachable(
             f"the RPC endpoint got the address {host}, which no other machine can reach: "
@@ -192,9 +192,9 @@ def require_reachable(url: str) -> None:
 
 def require_guarded(url: str) -> None:
     """Raises `Unguarded` if other machines can reach `url` and there is no compiled gate."""
-    if gate.load() is None and not _is_loopback(_host(url)):
+    if gate.load() is None and not _is_loopback(host_of(url)):
         raise Unguarded(
-            f"the RPC port at {_host(url)} would serve any client, since the gate is not compiled: "
+            f"the RPC port at {host_of(url)} would serve any client, since the gate is not compiled: "
             "install g++ where the image is built, and run `python -m rltraining_trainer.transport.gate --package`"
         )
 
@@ -259,7 +259,8 @@ def _speak_payloads(answer: Answer, keys: Keys) -> None:
     rpc.internal._run_function = run
 
 
-def _host(url: str) -> str:
+def host_of(url: str) -> str:
+    """Returns ``10.0.0.1`` for ``uv://10.0.0.1:4711``."""
     return url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
 
 
