@@ -155,7 +155,7 @@ def test_what_a_learner_that_goes_back_was_evaluating_is_void(world: World) -> N
     checkpoint = snapshot(world.tracker.get_state())
     world.at(230)
     world.tracker.set_state(checkpoint)
-    world.evaluations.go_back()
+    world.evaluations.rollback()
     assert world.evaluator.tasks[-1].void
     world.evaluator.done(9.0)
     assert world.at(199) == [100, 230]

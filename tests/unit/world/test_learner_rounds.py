@@ -95,6 +95,7 @@ def test_checkpoints_follow_settings_that_change_while_the_job_runs(
     due = []
     for number, every in enumerate((3600, 100, 200)):
         make_context(tmp_path, checkpoint={"everySeconds": every, "keep": 7 + number})
+        learner.live.look(1e9 + 10 * number)
         learner.record.look(None, 1e9 + 10 * number)
         due.append([learner.record.wants_checkpoint(saved + age) for age in (99, 150, 201, 3601)])
     learner.run.close()

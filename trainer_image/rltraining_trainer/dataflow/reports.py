@@ -125,7 +125,7 @@ class SamplerReports:
     def __init__(
         self,
         models: ModelServer,
-        announce: Callable[[str, dict[str, Any], bool], None] = lambda keeper, shard, lived: None,
+        announce: Callable[[str, dict[str, Any], bool], None] = lambda keeper, shard, served_before: None,
         limit: Callable[[str], int | None] = lambda keeper: None,
         samplers: Callable[[], int] = lambda: 0,
         ignores_earlier: bool = False,
@@ -169,7 +169,7 @@ class SamplerReports:
             return answer
         deferred = DeferredReply()
         if not self._wait(_Waiting(deferred, sender, report, self._clock() + HOLD_SECONDS)):
-            return self._answer(sender, report, late=True)
+            return self._answer(sender, report, overdue=True)
         return deferred
 
     def pull(self, sender: str, payload: Payload) -> Payload:
@@ -193,16 +193,16 @@ class SamplerReports:
             waiting, self._waiting = self._waiting, []
         now, refused, left = self._clock(), list[_Waiting](), list[_Waiting]()
         for one in waiting:
-            late = one.until <= now
-            if len(refused) == REFUSALS and not late and not self._done:
+            overdue = one.until <= now
+            if len(refused) == REFUSALS and not overdue and not self._done:
                 left.append(one)
-            elif (answer := self._answer(one.sender, one.report, late=late)) is not None:
+            elif (answer := self._answer(one.sender, one.report, overdue=overdue)) is not None:
                 one.deferred.resolve(answer)
             else:
                 refused.append(one)
         for one in left + refused:
             if not self._wait(one):
-                one.deferred.resolve(self._answer(one.sender, one.report, late=True))
+                one.deferred.resolve(self._answer(one.sender, one.report, overdue=True))
 
     def finish(self) -> None:
         """Reports the end of the run with all answers from now on, and sends the delayed ones."""
@@ -250,13 +250,13 @@ class SamplerReports:
             )
         )
 
-    def _answer(self, sender: str, report: Report, *, late: bool = False) -> dict[str, Any] | None:
+    def _answer(self, sender: str, report: Report, *, overdue: bool = False) -> dict[str, Any] | None:
         """Returns the answer, or None if it should be delayed."""
         limit = None
         if report.shard is not None:
             limit = self._limit(sender)
             full = limit is not None and report.shard["counts"][0] >= limit
-            if full and not (late or self._done):
+            if full and not (overdue or self._done):
                 return None
         return self._parameters(report.version if report.refresh else WANTS_NONE, limit)
 

@@ -155,7 +155,7 @@ class Evaluations:
         )
         return self._numbers(result)
 
-    def go_back(self) -> None:
+    def rollback(self) -> None:
         """Voids the evaluation in progress, after the tracker was restored to an earlier state."""
         self._evaluator.void()
         self._due = self._due_after_last()

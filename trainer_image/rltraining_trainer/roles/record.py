@@ -61,7 +61,7 @@ class RunRecord:
     def __init__(
         self,
         context: Context,
-        flow: RunPaths,
+        paths: RunPaths,
         models: ModelServer,
         live: SpecWatcher,
         run_id: str,
@@ -69,7 +69,7 @@ class RunRecord:
         discards: Discards,
     ) -> None:
         spec = context.job.spec
-        self._context, self._flow, self._models, self._spaces = context, flow, models, spaces
+        self._context, self._paths, self._models, self._spaces = context, paths, models, spaces
         self.progress = ProgressTracker(spec.stop)
         self.waits = WaitMeter()
         self._wait_rate = RateMeter()
@@ -81,19 +81,21 @@ class RunRecord:
         start = find_start(store, spec.checkpoint.resume_from)
         if start.state is not None:
             self._set_state(start.state, start.uri)
-        self._updates = flow.algorithm.updates
+        self._updates = paths.algorithm.updates
         self._warnings = start.warnings
         self._evaluations: Evaluations | None = None
         if spec.evaluation is not None:
             tracker, resumed = self.progress.evaluations, start.state is not None
-            self._evaluations = Evaluations(context, spaces, flow.algorithm.network, tracker, resumed=resumed)
+            self._evaluations = Evaluations(
+                context, spaces, paths.algorithm.network, tracker, resumed=resumed
+            )
         self._trackers = start_trackers(context.job, context.output)
         self._evaluated: Numbers = {}  # evaluation results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
         # What all go back to, where each learner has a part of the state.
-        self._newest = None if flow.shares_whole else start.state or snapshot(self._get_state())
+        self._newest = None if paths.shares_whole else start.state or snapshot(self._get_state())
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_collection = self._next_metrics = 0.0
@@ -122,13 +124,12 @@ class RunRecord:
         """
         if self.ended:
             return
-        if deltas := self._flow.take_stats():
+        if deltas := self._paths.take_stats():
             self.progress.add(deltas, now)
             self._wait_rate.update(self.waits.total(now), now)
-        self._updates = self._flow.algorithm.updates
+        self._updates = self._paths.algorithm.updates
         # Apply the current settings of checkpoints, and the current stop rules, also to the
         # evaluation that has just ended.
-        self._live.look(now)
         self._apply_checkpoint_settings()
         self.progress.set_stop(self._live.stop)
         if self._evaluations is not None:
@@ -140,7 +141,7 @@ class RunRecord:
             self._next_metrics = now + METRICS_PERIOD
             self._write_metrics(terms or {}, now)
         # Start an evaluation. With several learners that hold slices, `save` does this.
-        if self._flow.shares_whole and self.stop_reason is None and self._evaluation_is_due:
+        if self._paths.shares_whole and self.stop_reason is None and self._evaluation_is_due:
             self._start_evaluation(now)
 
     def _apply_checkpoint_settings(self) -> None:
@@ -156,7 +157,7 @@ class RunRecord:
         That is the case periodically if the state has changed, at the end of the run, and, if
         learners hold slices of the parameters, for an evaluation, which needs all of them.
         """
-        collect = not self._flow.shares_whole and now >= self._next_collection and self._evaluation_is_due
+        collect = not self._paths.shares_whole and now >= self._next_collection and self._evaluation_is_due
         return self._is_due(now) or collect or (self.stop_reason is not None and not self.ended)
 
     def save(self) -> None:
@@ -170,18 +171,18 @@ class RunRecord:
         self._checkpoints.submit(self.progress.environment_steps, state)
         self._saved = self._moment()
         self.ended = self.stop_reason is not None
-        if not self._flow.shares_whole:
+        if not self._paths.shares_whole:
             self._newest = state
             if self.stop_reason is None and self._evaluation_is_due:
                 self._start_evaluation(now)
 
-    def go_back(self) -> None:
-        """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
+    def rollback(self) -> None:
+        """Returns to the newest checkpoint, or to the beginning, after the loss of a learner with a slice of the state."""
         assert self._newest is not None, "a learner that has the whole state continues"
         self._set_state(self._newest, "in memory")
-        self._updates = self._flow.algorithm.updates
+        self._updates = self._paths.algorithm.updates
         if self._evaluations is not None:
-            self._evaluations.go_back()
+            self._evaluations.rollback()
         self.ended, self.stop_reason = False, None
         self._metrics.close()
         self._times_back += 1
@@ -237,7 +238,7 @@ class RunRecord:
 
     def _export_policy(self) -> str | None:
         """Writes the policy, if there is one, and returns its URI."""
-        if (policy := self._flow.algorithm.network) is None:
+        if (policy := self._paths.algorithm.network) is None:
             return None
         uri = f"{self._context.storage}/policy"
         return export_policy(uri, policy, self._context.job, self._spaces, self.counters())
@@ -282,7 +283,7 @@ class RunRecord:
             preset=self._context.job.spec.preset,
             progress=self.counters(),
             curve=self.progress.curve.points,
-            replay=self._flow.replay(),
+            replay=self._paths.replay(),
             evaluation=self.progress.evaluations.status if self._evaluations is not None else None,
             checkpoint=self._checkpoints.newest,
             policy_uri=self._policy_uri,
@@ -313,7 +314,7 @@ class RunRecord:
             )
             yield Warning(reason="ResultsNotWritten", message=message)
         yield from self.progress.warnings()
-        yield from self._flow.warnings()
+        yield from self._paths.warnings()
         if self._evaluations is not None:
             yield from self._evaluations.warnings()
         yield from self._discards.warnings()
@@ -336,14 +337,14 @@ class RunRecord:
 
     def _moment(self) -> tuple[int, int]:
         """What grows whenever the state has changed."""
-        return self._flow.algorithm.updates, self.progress.environment_steps
+        return self._paths.algorithm.updates, self.progress.environment_steps
 
     def _get_state(self) -> dict[str, Any]:
         """Returns the content of a checkpoint, from which a new learner continues as this one would have."""
         return {
-            "learner": self._flow.get_learner_state(),
+            "learner": self._paths.get_learner_state(),
             "models": self._models.get_state(),
-            "flow": self._flow.get_state(),
+            "flow": self._paths.get_state(),
             "progress": self.progress.get_state(time.monotonic()),
             "discards": self._discards.get_state(),
             "rng": rng_state(),
@@ -351,8 +352,8 @@ class RunRecord:
 
     def _set_state(self, state: dict[str, Any], uri: str) -> None:
         try:
-            self._flow.algorithm.set_state(state["learner"])
-            self._flow.set_state(state["flow"])
+            self._paths.algorithm.set_state(state["learner"])
+            self._paths.set_state(state["flow"])
         except (ValueError, RuntimeError, KeyError) as error:
             raise BadConfiguration(f"checkpoint {uri} is of another job: {error}") from error
         self._models.set_state(state["models"])
@@ -379,9 +380,9 @@ class RunRecord:
             "policyLag": progress.policy_lag,
             "policyLag/p50": progress.policy_lag_p50,
             "policyLag/p99": progress.policy_lag_p99,
-            "learningRate": self._flow.algorithm.learning_rate(progress.environment_steps),
+            "learningRate": self._paths.algorithm.learning_rate(progress.environment_steps),
             **{f"loss/{name}": float(term) for name, term in terms.items()},
-            **self._flow.metrics(),
+            **self._paths.metrics(),
             "learner/longestWait": self.waits.take(),
             "parameters/bytesSent": self._models.bytes_sent,
             **self._evaluated,

@@ -70,7 +70,7 @@ _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 
 Worker: TypeAlias = Any
 """torch's handle of a peer: a WorkerInfo."""
-Answer: TypeAlias = Callable[[Any], Future]
+Respond: TypeAlias = Callable[[Any], Future]
 """Maps a request or `Unreadable` to the future of the answer. Never raises."""
 
 
@@ -101,14 +101,14 @@ def torch_requirement() -> str:
 class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
-    def __init__(self, answer: Answer, token: str, *, threads: int, timeout: float, direct: bool) -> None:
+    def __init__(self, respond: Respond, token: str, *, threads: int, timeout: float, direct: bool) -> None:
         """Starts listening. The arguments are those of Endpoint."""
         require_supported_torch()
         # torch would not start a second agent, and would wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():
             raise TransportError("this process has an endpoint already: stop it before you start another one")
         self._keys = Keys(token)
-        _speak_payloads(answer, self._keys)
+        _speak_payloads(respond, self._keys)
         options = rpc.TensorPipeRpcBackendOptions(
             init_method="none://",
             rpc_timeout=timeout,
@@ -231,7 +231,7 @@ class Keys:
         raise PermissionError(REFUSAL)
 
 
-def _speak_payloads(answer: Answer, keys: Keys) -> None:
+def _speak_payloads(respond: Respond, keys: Keys) -> None:
     """Replaces torch's codec and function call, which C++ looks up when an agent starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Opened:
@@ -245,7 +245,7 @@ def _speak_payloads(answer: Answer, keys: Keys) -> None:
         if not request.is_call:
             keys.refused += 1
             raise PermissionError(REFUSAL)
-        return answer(request.content)
+        return respond(request.content)
 
     def serialize(value: Any) -> tuple[bytes, list[Tensor]]:
         try:

@@ -38,7 +38,7 @@ class DataPath:
         """The services of learner 0 that other learners call with `Member.call`."""
         return {}
 
-    def announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
+    def announce(self, keeper: str, shard: dict[str, Any], served_before: bool) -> None:
         """Adds the shard of the replay that ``keeper`` reports (see `SamplerReports`)."""
 
     def insert_limit(self, keeper: str) -> int | None:

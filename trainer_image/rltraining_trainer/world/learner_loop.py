@@ -251,7 +251,7 @@ class LearnerLoop:
             # A slice of the state is lost: all learners return to the newest checkpoint.
             self._batch = None
             if self._record is not None:
-                self._record.go_back()
+                self._record.rollback()
                 self._published = -1
                 self.publish()
         self._form_group()

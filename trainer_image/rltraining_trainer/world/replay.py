@@ -166,11 +166,11 @@ class LearnerReplay(Replay, DataPath):
         """The services that other learners call."""
         return {SHARDS: self._others.answer}
 
-    def announce(self, keeper: str, shard: dict[str, Any], lived: bool = False) -> None:
+    def announce(self, keeper: str, shard: dict[str, Any], served_before: bool = False) -> None:
         """Adds the shard that a member reports (see `SamplerReports`)."""
         description = dict(shard)
         self._failures[keeper] = description.pop("failure", None)
-        self._replay.announce(keeper, now=time.monotonic(), served_before=lived, **description)
+        self._replay.announce(keeper, now=time.monotonic(), served_before=served_before, **description)
 
     def insert_limit(self, keeper: str) -> int | None:
         return self._replay.insert_limit(keeper)

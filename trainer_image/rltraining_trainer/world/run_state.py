@@ -187,9 +187,9 @@ class RunPaths:
         for path in self.all():
             path.finish()
 
-    def _announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
+    def _announce(self, keeper: str, shard: dict[str, Any], served_before: bool) -> None:
         for path in self.all():
-            path.announce(keeper, shard, lived)
+            path.announce(keeper, shard, served_before)
 
     def _insert_limit(self, keeper: str) -> int | None:
         limits = (path.insert_limit(keeper) for path in self.all())
