@@ -2,14 +2,13 @@
 
 from rltraining_trainer.checkpoint.errors import CheckpointError, StorageRefused, is_transient
 from rltraining_trainer.checkpoint.state import restore_rng, rng_state, snapshot
-from rltraining_trainer.checkpoint.store import CheckpointStore, Loaded, load
+from rltraining_trainer.checkpoint.store import CheckpointStore, load
 from rltraining_trainer.checkpoint.writer import CheckpointWriter
 
 __all__ = [
     "CheckpointError",
     "CheckpointStore",
     "CheckpointWriter",
-    "Loaded",
     "StorageRefused",
     "is_transient",
     "load",

@@ -1,7 +1,6 @@
 """Collects gradients or unrolls of samplers for updates, in mode Async or Sync, and counts them."""
 
 from rltraining_trainer.dataflow.gradients.accounts import (
-    GradientCounts,
     GradientPush,
     GradientSource,
     Push,
@@ -15,7 +14,6 @@ from rltraining_trainer.dataflow.gradients.stragglers import StragglerPolicy
 from rltraining_trainer.dataflow.gradients.synchronous import SynchronousGradients
 
 __all__ = [
-    "GradientCounts",
     "GradientPush",
     "GradientQueue",
     "GradientReader",

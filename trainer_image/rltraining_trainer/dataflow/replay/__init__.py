@@ -1,12 +1,11 @@
 """The replay: a ring buffer of transitions per shard, and a client that samples from all shards."""
 
 from rltraining_trainer.dataflow.replay.batch import ReplayBatch
-from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, ReplayCounts, SampleResult
+from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, SampleResult
 from rltraining_trainer.dataflow.replay.distributed import DistributedReplay
 from rltraining_trainer.dataflow.replay.shard import LocalPeer, ReplayShard, ShardPeer
 from rltraining_trainer.dataflow.replay.stats import ReplayStats
 from rltraining_trainer.dataflow.replay.storage import Column
-from rltraining_trainer.dataflow.replay.sum_tree import SumTree
 
 __all__ = [
     "Column",
@@ -14,10 +13,8 @@ __all__ = [
     "LocalPeer",
     "ReplayBatch",
     "ReplayBuffer",
-    "ReplayCounts",
     "ReplayShard",
     "ReplayStats",
     "SampleResult",
     "ShardPeer",
-    "SumTree",
 ]

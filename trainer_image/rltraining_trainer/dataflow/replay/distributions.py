@@ -6,12 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rltraining_trainer.dataflow.replay.storage import Ring, Slots
-from rltraining_trainer.dataflow.replay.sum_tree import SumTree
-
-Floats = NDArray[np.float64]
+from rltraining_trainer.dataflow.replay.sum_tree import Floats, SumTree
 
 
 class Drawn(NamedTuple):

@@ -244,7 +244,7 @@ class ShardMap:
         self.restarted += 1
         self._predecessors[shard.name] = shard.incarnation
         # The restored counts may be later than the last message of the old incarnation.
-        last = max(shard.counts, resumed, key=_inserted)
+        last = max(shard.counts, resumed, key=lambda counts: counts.inserted)
         left = (last.inserted - last.evicted) - (resumed.inserted - resumed.evicted)
         self._ended = Holdings(
             self._ended.inserted + last.inserted - shard.base.inserted,
@@ -252,10 +252,6 @@ class ShardMap:
             0,
             self._ended.lost + left,
         )
-
-
-def _inserted(counts: ReplayCounts) -> int:
-    return counts.inserted
 
 
 def _failed_since(shard: Shard, entry: dict[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Slots = NDArray[np.int64]
+from rltraining_trainer.dataflow.replay.storage import Slots
+
 Floats = NDArray[np.float64]
 
 
