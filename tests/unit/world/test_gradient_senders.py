@@ -47,7 +47,7 @@ class FakeSession:
     ) -> None:
         assert path == "gradients"
         self.url, self.options = url, options
-        self.attached, self.version, self.done = threading.Event(), 0, False
+        self.attached, self.version, self.done = False, 0, False
         self.answer: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
         self.refreshed = 0
@@ -58,7 +58,7 @@ class FakeSession:
 
     def attach(self) -> None:
         self._next()
-        self.attached.set()
+        self.attached = True
 
     def refresh(self) -> None:
         self.refreshed += 1

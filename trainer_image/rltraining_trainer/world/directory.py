@@ -83,7 +83,7 @@ class Directory:
 
     def __init__(self, context: Context, endpoint: Endpoint, on_done: Callable[[], None]) -> None:
         """``on_done`` is called in another thread when learner 0 reports the end of the run."""
-        self.attached = threading.Event()
+        self.attached = False
         """Whether learner 0 has this member's address."""
         self._context, self._endpoint, self._on_done = context, endpoint, on_done
         self._job = context.job.metadata.name
@@ -104,7 +104,7 @@ class Directory:
         if self._registry is None:
             threading.Thread(target=self._announce, name="announce", daemon=True).start()
         else:
-            self.attached.set()
+            self.attached = True
 
     def peer(self, name: str) -> Peer | None:
         """Returns the newest known incarnation of a member, or None and starts a search for it."""
@@ -189,7 +189,7 @@ class Directory:
                 if not url:
                     raise PeerLost("this member's endpoint is being reopened")
                 done: Any = first.call("announce", (url, False)).result(self._closing)
-                self.attached.set()
+                self.attached = True
                 backoff.reset()
                 if known := not done:
                     call = first.call("announce", (url, True), timeout=HOLD_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -71,8 +70,8 @@ class MemberSession:
         alone: bool,
         timeout: float = SEND_TIMEOUT,
     ) -> None:
-        self.attached = threading.Event()
-        """Set while the member is connected."""
+        self.attached = False
+        """Whether the member is connected."""
         self._context, self._url, self._endpoint = context, url, endpoint
         self._service = service
         self._alone, self._timeout = alone, timeout
@@ -131,7 +130,7 @@ class MemberSession:
 
     def attach(self) -> None:
         """Connects to the member. Retries without a limit. Raises Stopped."""
-        self.attached.clear()
+        self.attached = False
         stopping = self._context.stopping
         while True:
             try:
@@ -154,7 +153,7 @@ class MemberSession:
                 raise Stopped("asked to end")
         self._backoff.reset()
         self._attachments += 1
-        self.attached.set()
+        self.attached = True
 
     def refresh(self) -> None:
         """Repeats the first request to the member."""
@@ -290,7 +289,7 @@ class Connections:
     @property
     def attached(self) -> bool:
         """Whether all members are connected."""
-        return all(session.attached.is_set() for session in self.sessions)
+        return all(session.attached for session in self.sessions)
 
     def learner(
         self,

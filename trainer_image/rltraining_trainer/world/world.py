@@ -377,8 +377,7 @@ class World(DataPaths):
         self.stopping.set()
 
     def _is_ready(self) -> bool:
-        attached = self._connections.attached
-        return attached and (self._directory.attached.is_set() or not self._calls_members)
+        return self._connections.attached and (self._directory.attached or not self._calls_members)
 
     def _numbers(self) -> Numbers:
         """Returns the metrics for Prometheus. Called from the HTTP server's threads."""
