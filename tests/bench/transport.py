@@ -22,7 +22,7 @@ PARAMETERS = 10_000
 def run(seeds: int) -> None:
     os.environ["TP_SOCKET_IFNAME"] = "lo"
     models = ModelServer()
-    queue: TrajectoryQueue = TrajectoryQueue(1)
+    queue = TrajectoryQueue(1)
     server = TrajectoryServer(queue, models)
     endpoint = Endpoint("learner", TOKEN, {"push": server.push, "pull": server.pull})
     endpoint.start()

@@ -17,7 +17,7 @@ import pytest
 import torch
 from resident_memory import resident
 from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
-from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
+from rltraining_trainer.dataflow import ModelServer, Source, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import (
     DeferredReply,
     Endpoint,
@@ -249,7 +249,7 @@ class Learner:
     """This process as a learner that receives unrolls."""
 
     def __init__(self, port: int = 0, state: dict[str, Any] | None = None) -> None:
-        self.queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(2)
+        self.queue = TrajectoryQueue(2)
         if state is not None:  # before the first push
             self.queue.set_state(state)
         self.models = ModelServer()

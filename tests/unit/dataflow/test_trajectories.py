@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
+from rltraining_trainer.dataflow import ModelServer, Source, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import DeferredReply
 from soak import SOAK
 
@@ -32,7 +32,7 @@ class Answer(list[Any]):
 
 class Learner:
     def __init__(self, capacity: int = 1) -> None:
-        self.queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity)
+        self.queue = TrajectoryQueue(capacity)
         self.models = ModelServer()
         self.server = TrajectoryServer(self.queue, self.models)
         self.models.publish(torch.full((4,), 1.0))

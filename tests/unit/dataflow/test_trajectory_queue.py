@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from rltraining_trainer.dataflow import Source, TrajectoryQueue
+from rltraining_trainer.dataflow import Source, Trajectory, TrajectoryQueue
 from soak import SOAK
 
 
@@ -21,11 +21,11 @@ class Producer:
         self.source = Source(name, str(incarnation), 0)
         self.accepted = 0
 
-    def push(self, queue: TrajectoryQueue[Source], repeat: bool = False) -> Source:
-        """Pushes the next item, or repeats the last one; an item is its own source."""
+    def push(self, queue: TrajectoryQueue, repeat: bool = False) -> Source:
+        """Pushes the next item, or repeats the last one. Returns its source."""
         if not repeat:
             self.source = self.source._replace(sequence=self.source.sequence + 1)
-        queue.push(self.source, self.source, self._go_on)
+        queue.push(Trajectory(self.source, 0, "an unroll"), self._go_on)
         return self.source
 
     def _go_on(self, credit: bool) -> None:
@@ -33,11 +33,18 @@ class Producer:
         self.accepted += 1
 
 
+def got_from(queue: TrajectoryQueue, timeout: float | None) -> Source | None:
+    """Returns the source of the next item."""
+    trajectory = queue.get(timeout)
+    assert trajectory is None or trajectory.item == "an unroll"
+    return trajectory.source if trajectory else None
+
+
 def test_a_push_and_the_end_of_the_run_wake_the_consumer() -> None:
-    queue: TrajectoryQueue[Source] = TrajectoryQueue(1)
+    queue = TrajectoryQueue(1)
     producer, got = Producer(), list[Source | None]()
     for wake in (lambda: producer.push(queue), queue.close):
-        consumer = threading.Thread(target=lambda: got.append(queue.get(60)), daemon=True)
+        consumer = threading.Thread(target=lambda: got.append(got_from(queue, 60)), daemon=True)
         consumer.start()
         while not queue._changed._waiters:  # type: ignore[attr-defined]
             time.sleep(0.001)
@@ -48,7 +55,7 @@ def test_a_push_and_the_end_of_the_run_wake_the_consumer() -> None:
 
 
 def test_a_queue_in_use_cannot_be_restored() -> None:
-    queue: TrajectoryQueue[Source] = TrajectoryQueue(2)
+    queue = TrajectoryQueue(2)
     Producer().push(queue)
 
     with pytest.raises(ValueError, match="cannot be restored: it has received 1 unrolls"):
@@ -66,7 +73,7 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize(capacity=st.integers(0, 3))
     def begin(self, capacity: int) -> None:
         self.capacity = capacity
-        self.queue: TrajectoryQueue[Source] = TrajectoryQueue(capacity)
+        self.queue = TrajectoryQueue(capacity)
         self.producers = [Producer(f"sampler-{index}") for index in range(3)]
         self.lives = list(self.producers)
         self.twin: list[Source] = []
@@ -114,7 +121,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.used += len(expected)
         self.in_use = [] if self.capacity else expected
         self.accept(*self.twin[: self.capacity])
-        assert self.queue.get(None if self.closed else 0) == (expected[0] if expected else None)
+        assert got_from(self.queue, None if self.closed else 0) == (expected[0] if expected else None)
 
     @precondition(lambda self: not self.closed)
     @rule()

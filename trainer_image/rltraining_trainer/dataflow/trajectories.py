@@ -7,25 +7,11 @@ time when it is sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from rltraining_trainer.dataflow.credits import Reply
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import ModelServer
-from rltraining_trainer.dataflow.trajectory_queue import Source, TrajectoryQueue
+from rltraining_trainer.dataflow.trajectory_queue import Source, Trajectory, TrajectoryQueue
 from rltraining_trainer.transport import DeferredReply, Payload
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """One item as a sampler sent it."""
-
-    source: Source
-    version: int
-    """Version of the sampler's parameters, or WANTS_NONE."""
-    item: Any
-    """Tensors and plain values, such as an unroll."""
 
 
 class TrajectoryServer:
@@ -40,7 +26,7 @@ class TrajectoryServer:
     answer, so that its parameters are newer.
     """
 
-    def __init__(self, queue: TrajectoryQueue[Trajectory], models: ModelServer) -> None:
+    def __init__(self, queue: TrajectoryQueue, models: ModelServer) -> None:
         self._queue = queue
         self._models = models
         self._done = False
@@ -51,7 +37,7 @@ class TrajectoryServer:
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         trajectory = Trajectory(source, version, field(payload, "item", object))
         deferred = DeferredReply()
-        self._queue.push(trajectory, source, self._reply(deferred, version))
+        self._queue.push(trajectory, self._reply(deferred, version))
         return deferred
 
     def pull(self, sender: str, payload: Payload) -> Payload:

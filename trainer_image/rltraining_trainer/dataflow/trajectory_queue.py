@@ -8,12 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict
 
 from rltraining_trainer.dataflow.credits import Credits, Reply
 from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
-
-T = TypeVar("T")
 
 
 class Source(NamedTuple):
@@ -22,6 +20,17 @@ class Source(NamedTuple):
     sender: str
     incarnation: str
     sequence: int
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One item as a sampler sent it."""
+
+    source: Source
+    version: int
+    """Version of the sampler's parameters, or WANTS_NONE."""
+    item: Any
+    """Tensors and plain values, such as an unroll."""
 
 
 class QueueCounts(NamedTuple):
@@ -33,10 +42,6 @@ class QueueCounts(NamedTuple):
     queued: int
     stale: int
     """Dropped unrolls that were too old. `dropped` includes them."""
-
-    def metrics(self) -> dict[str, float | None]:
-        """Returns the points of a run's curves."""
-        return {f"unrolls/{name}": count for name, count in self._asdict().items()}
 
 
 class QueueState(TypedDict):
@@ -50,13 +55,12 @@ class QueueState(TypedDict):
 
 
 @dataclass
-class _Entry(Generic[T]):
-    item: T
-    source: Source
+class _Entry:
+    trajectory: Trajectory
     accepted: list[Reply] = field(default_factory=list)  # callbacks that were not called yet
 
 
-class TrajectoryQueue(Generic[T]):
+class TrajectoryQueue:
     """A first-in, first-out queue that accepts the first `capacity` unrolls at once.
 
     The producer of an accepted unroll makes the next one. Further unrolls are queued too, but accepted later, and
@@ -77,11 +81,11 @@ class TrajectoryQueue(Generic[T]):
         self._capacity = capacity
         self._credits = Credits(clock)
         self._changed = threading.Condition()
-        self._entries: deque[_Entry[T]] = deque()
+        self._entries: deque[_Entry] = deque()
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._pushed = self._used = self._dropped = self._stale = 0
         self._closed = False
-        self._taken: _Entry[T] | None = None  # in use, with a capacity of 0
+        self._taken: _Entry | None = None  # in use, with a capacity of 0
         self.slow = SlowSamplers()
 
     @property
@@ -105,15 +109,15 @@ class TrajectoryQueue(Generic[T]):
             if not self._closed:
                 self._credits.limit = under_way
 
-    def push(self, item: T, source: Source, accepted: Reply) -> None:
-        """Queues `item`. Never blocks.
+    def push(self, trajectory: Trajectory, accepted: Reply) -> None:
+        """Queues `trajectory`. Never blocks.
 
         Calls `accepted` once, without a lock: now if there is room, otherwise later from the thread that makes
         room. Its argument is whether there is a credit for the next item. Without one, the producer should `request` it.
         A closed queue drops the item and accepts it immediately.
         """
         with self._changed:
-            self._take(item, source, accepted)
+            self._take(trajectory, accepted)
             replies = self._credits.take(len(self._entries))
         _call(replies)
 
@@ -124,7 +128,9 @@ class TrajectoryQueue(Generic[T]):
             replies = self._credits.take(len(self._entries))
         _call(replies)
 
-    def get(self, timeout: float | None = None, fits: Callable[[T], bool] = lambda item: True) -> T | None:
+    def get(
+        self, timeout: float | None = None, fits: Callable[[Trajectory], bool] = lambda trajectory: True
+    ) -> Trajectory | None:
         """Returns the oldest item that `fits`, which counts as used from now on. Earlier ones count as dropped.
 
         Returns None after `timeout` seconds without an item, or if closed.
@@ -137,11 +143,11 @@ class TrajectoryQueue(Generic[T]):
                     return None
                 # Take the oldest item.
                 entry = self._entries.popleft()
-                fitting = fits(entry.item)
+                fitting = fits(entry.trajectory)
                 self._used += fitting
                 self._dropped += not fitting
                 self._stale += not fitting
-                (self.slow.used if fitting else self.slow.dropped)(entry.source.sender)
+                (self.slow.used if fitting else self.slow.dropped)(entry.trajectory.source.sender)
                 # Accept the item that moves up into the capacity.
                 if self._capacity == 0:
                     self._taken = entry
@@ -150,7 +156,7 @@ class TrajectoryQueue(Generic[T]):
                 replies = self._credits.take(len(self._entries))
             _call(replies)
             if fitting:
-                return entry.item
+                return entry.trajectory
 
     def close(self) -> None:
         """Drops queued items, accepts delayed ones, and drops later ones. May be called twice."""
@@ -213,8 +219,9 @@ class TrajectoryQueue(Generic[T]):
                     f"place {place} of {self._capacity}: waits is {waits}"
                 )
 
-    def _take(self, item: T, source: Source, accepted: Reply) -> None:
+    def _take(self, trajectory: Trajectory, accepted: Reply) -> None:
         """Queues an item, and accepts it if there is room."""
+        source = trajectory.source
         if self._is_repeated(source):
             waiting = self._waiting(source)
             if waiting:
@@ -224,7 +231,7 @@ class TrajectoryQueue(Generic[T]):
             return
         self._seen[source.sender] = (source.incarnation, source.sequence)
         self._pushed += 1
-        entry = _Entry(item, source, [accepted])
+        entry = _Entry(trajectory, [accepted])
         self._credits.spend(source.sender)
         if self._closed:
             self._dropped += 1
@@ -243,20 +250,21 @@ class TrajectoryQueue(Generic[T]):
             replies = self._credits.take(len(self._entries))
         _call(replies)
 
-    def _accept(self, entry: _Entry[T]) -> None:
+    def _accept(self, entry: _Entry) -> None:
         """Makes the producer of an item wait for a credit only."""
         if entry.accepted:
-            self._credits.request(entry.source.sender, *entry.accepted)
+            self._credits.request(entry.trajectory.source.sender, *entry.accepted)
             entry.accepted = []
 
     def _is_repeated(self, source: Source) -> bool:
         incarnation, last = self._seen.get(source.sender, ("", 0))
         return incarnation == source.incarnation and source.sequence <= last
 
-    def _waiting(self, source: Source) -> _Entry[T] | None:
+    def _waiting(self, source: Source) -> _Entry | None:
         """Returns the entry of this source if it is not accepted yet."""
         behind = islice(self._entries, self._capacity, None)
-        return next((entry for entry in (self._taken, *behind) if entry and entry.source == source), None)
+        entries = (entry for entry in (self._taken, *behind) if entry)
+        return next((entry for entry in entries if entry.trajectory.source == source), None)
 
 
 def _call(replies: Iterable[Callable[[], None]]) -> None:

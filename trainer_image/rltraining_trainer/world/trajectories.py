@@ -101,7 +101,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._max_lag = max_lag
         self._count = 0  # items of the largest batch
         self.sends_large = large
-        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity, clock)
+        self._queue = TrajectoryQueue(capacity, clock)
         self._credits = CreditControl(self._queue.limit, clock)
         self._set_batch_size(1)
         self._server = TrajectoryServer(self._queue, models)
@@ -165,7 +165,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         return {"sources": [tuple(source) for source in self._sources]}
 
     def metrics(self) -> Numbers:
-        return self.counts().metrics()
+        return {f"unrolls/{name}": count for name, count in self.counts()._asdict().items()}
 
     def warnings(self) -> tuple[Warning, ...]:
         return self._queue.slow.warnings("unrolls", self._max_lag)
