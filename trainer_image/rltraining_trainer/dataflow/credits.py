@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,3 +126,9 @@ class Credits:
                 request.replies, request.since = [], now
             elif not request.replies and request.since <= now - ABSENT_SECONDS:
                 del self._waiting[sampler]
+
+
+def send_replies(replies: Iterable[Callable[[], None]]) -> None:
+    """Sends replies. Call it without a lock: a reply may take others."""
+    for reply in replies:
+        reply()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypedDict
 
-from rltraining_trainer.dataflow.credits import Credits, Reply
+from rltraining_trainer.dataflow.credits import Credits, Reply, send_replies
 from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
 
 
@@ -119,14 +119,14 @@ class TrajectoryQueue:
         with self._changed:
             self._take(trajectory, accepted)
             replies = self._credits.take(len(self._entries))
-        _call(replies)
+        send_replies(replies)
 
     def request(self, sender: str, reply: Reply) -> None:
         """Requests a credit for the next item of `sender`. Calls `reply` like `accepted` of `push`."""
         with self._changed:
             self._credits.request(sender, reply)
             replies = self._credits.take(len(self._entries))
-        _call(replies)
+        send_replies(replies)
 
     def get(
         self, timeout: float | None = None, fits: Callable[[Trajectory], bool] = lambda trajectory: True
@@ -154,7 +154,7 @@ class TrajectoryQueue:
                 elif len(self._entries) >= self._capacity:
                     self._accept(next(islice(self._entries, self._capacity - 1, None)))
                 replies = self._credits.take(len(self._entries))
-            _call(replies)
+            send_replies(replies)
             if fitting:
                 return entry.trajectory
 
@@ -169,7 +169,7 @@ class TrajectoryQueue:
             replies = self._credits.close()
             self._changed.notify_all()
         self._release()
-        _call(replies)
+        send_replies(replies)
 
     def counts(self) -> QueueCounts:
         """Returns all counts of one moment."""
@@ -248,7 +248,7 @@ class TrajectoryQueue:
             if taken:
                 self._accept(taken)
             replies = self._credits.take(len(self._entries))
-        _call(replies)
+        send_replies(replies)
 
     def _accept(self, entry: _Entry) -> None:
         """Makes the producer of an item wait for a credit only."""
@@ -265,8 +265,3 @@ class TrajectoryQueue:
         behind = islice(self._entries, self._capacity, None)
         entries = (entry for entry in (self._taken, *behind) if entry)
         return next((entry for entry in entries if entry.trajectory.source == source), None)
-
-
-def _call(replies: Iterable[Callable[[], None]]) -> None:
-    for reply in replies:
-        reply()

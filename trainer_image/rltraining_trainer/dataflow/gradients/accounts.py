@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from torch import Tensor
 
-from rltraining_trainer.dataflow.credits import Reply
+from rltraining_trainer.dataflow.credits import Reply, send_replies
 from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
 from rltraining_trainer.dataflow.trajectory_queue import Source
@@ -159,8 +159,7 @@ class GradientSource(ABC, Generic[P]):
                 return
             answers, self._answers = self._answers, []
             replies = self._grant(answers)
-        for reply in replies:
-            reply()
+        send_replies(replies)
 
     def close(self) -> None:
         """Drops queued pushes at the end of the run, answers all senders, and refuses later pushes."""

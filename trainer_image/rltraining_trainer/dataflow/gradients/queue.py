@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rltraining_trainer.dataflow.credits import Credits, Reply
+from rltraining_trainer.dataflow.credits import Credits, Reply, send_replies
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 
 
@@ -76,8 +76,7 @@ class GradientQueue(GradientSource[P]):
                     self._credits.spend(push.source.sender)
                 self._changed.notify_all()
             replies = [] if used is None else self._answer_now(push.source.sender, partial(answer, used))
-        for reply in replies:
-            reply()
+        send_replies(replies)
 
     def join(self, sender: str, answer: Reply, rollout: Place | None = None) -> None:
         with self._changed:
@@ -97,8 +96,7 @@ class GradientQueue(GradientSource[P]):
                 self._credits.spend(sender)
             self._credits.request(sender, answer)
             replies = self._grant([])
-        for reply in replies:
-            reply()
+        send_replies(replies)
 
     def is_ready(self, timeout: float) -> bool:
         until = self._clock() + timeout

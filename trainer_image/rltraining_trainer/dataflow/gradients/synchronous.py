@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rltraining_trainer.dataflow.credits import Reply
+from rltraining_trainer.dataflow.credits import Reply, send_replies
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 from rltraining_trainer.dataflow.gradients.stragglers import StragglerPolicy
 
@@ -98,8 +98,7 @@ class SynchronousGradients(GradientSource[P]):
                 over = ready or self._closed or until <= now
                 if not (over or sums or (self._answers and self._hands_out)):
                     self._changed.wait(max(0.0, min(until, *self._deadlines(until)) - now))
-            for answer in sums:
-                answer()
+            send_replies(sums)
             super().release()
             if over:
                 return ready
@@ -137,8 +136,7 @@ class SynchronousGradients(GradientSource[P]):
         with self._changed:
             self._taken = 0
             sums = self._begin(self._next) if self._busy else []
-        for answer in sums:
-            answer()
+        send_replies(sums)
         super().release()
 
     @property
