@@ -17,6 +17,8 @@ PATIENCE_SECONDS = 2.0
 """How long a handshake may take if other connections wait for it."""
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
+WITHOUT_IPV6 = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""Errors of IPv6 addresses on a machine without any."""
 _PAUSE_SECONDS = 0.01
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -36,7 +38,7 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
         try:
             listeners.append(socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG))
         except OSError as error:
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # without IPv6
+            if error.errno not in WITHOUT_IPV6:
                 raise
     for listener in listeners:
         listener.setblocking(False)

@@ -14,7 +14,6 @@ the end of the process with the id ``PARENT``, the tunnel forwards the received 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import resource
@@ -29,7 +28,7 @@ from rltraining_api.contract import ENV_HTTP_HOST, PORT_BYTES, port_prefix
 from rltraining_api.tls import client_context, server_context
 
 from rltraining_trainer.process import die_with
-from rltraining_trainer.tunnel.admission import Admission, listen
+from rltraining_trainer.tunnel.admission import WITHOUT_IPV6, Admission, listen
 
 CONNECT_SECONDS = 10.0
 """Time limit of connecting, and of the first bytes of a client with the token."""
@@ -72,7 +71,7 @@ class Tunnel:
             try:
                 await stack.enter_async_context(await asyncio.start_server(self._lead_out, "::1", port))
             except OSError as error:
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # without IPv6
+                if error.errno not in WITHOUT_IPV6:
                     raise
             loop = asyncio.get_running_loop()
             loop.add_reader(self._control, self._read_announcements)
