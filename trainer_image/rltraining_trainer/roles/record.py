@@ -92,7 +92,7 @@ class RunRecord:
         self._trackers = start_trackers(context.job, context.output)
         self._evaluated: Numbers = {}  # evaluation results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
-        self._output, self._run_id, self._times_back = str(context.output), run_id, 0
+        self._run_id, self._times_back = run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
         # What all go back to, where each learner has a part of the state.
         self._newest = None if paths.shares_whole else start.state or snapshot(self._get_state())
@@ -365,7 +365,7 @@ class RunRecord:
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
         self._curves_from = self._moment()  # of which there is nothing to tell yet
         run_id = f"{self._run_id}+{self._times_back}" if self._times_back else self._run_id
-        return MetricsWriter(self._output, run_id=run_id, resume_step=resume_step)
+        return MetricsWriter(str(self._context.output), run_id=run_id, resume_step=resume_step)
 
     def _write_metrics(self, terms: Mapping[str, Tensor | float], now: float) -> None:
         progress = self.counters()
