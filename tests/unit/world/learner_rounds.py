@@ -132,7 +132,7 @@ class Learner:
         endpoint: Any = SimpleNamespace(incarnation="a life")
         first: Any = SimpleNamespace(start=lambda *message: SimpleNamespace(done=lambda: False))
         self.live = SpecWatcher(context.job_file, context.job.spec)
-        self.run = Run(context, self.live, endpoint, lambda: first, torch.device("cpu"))
+        self.run = Run(context, self.live, endpoint, first if index > 0 else None, torch.device("cpu"))
         self.path = RecordedPath(slices=slices, leads=leads)
         self.run.add_path("data", self.path)
         self.algorithm = Algorithm(begin.policy())

@@ -218,7 +218,7 @@ class RerunRun(Run):
     def __init__(
         self, context: Context, world: World, rerun: Rerun, frames: Frames, target: int | None
     ) -> None:
-        super().__init__(context, world._live, world._endpoint, world._first, world.device)
+        super().__init__(context, world._live, world._endpoint, None, world.device)
         self._rerun, self._frames, self._target = rerun, frames, target
         self.frame: dict[str, Any] = {}
         """The data of the update in progress."""

@@ -76,7 +76,7 @@ class DataPaths:
     def start(self) -> int:
         raise NotImplementedError
 
-    def _first(self) -> Member:
+    def _first(self) -> Member | None:
         raise NotImplementedError
 
     def replay(
@@ -351,7 +351,7 @@ class DataPaths:
             endpoint=self._endpoint,
             reports=run.paths.reports,
             stopping=self.stopping,
-            first=self._first() if self.index > 0 else None,
+            first=self._first(),
             local=local,
             large=is_large(self.spaces[0]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,17 +44,17 @@ class Run(LearnerLoop):
         context: Context,
         live: SpecWatcher,
         endpoint: Endpoint,
-        first: Callable[[], Member],
+        first: Member | None,
         device: torch.device,
     ) -> None:
-        """For `World`. ``first`` is learner 0, and ``device`` that of gradients which learners sum."""
+        """For `World`. ``first`` is learner 0, or None in learner 0. ``device``: of gradients which learners sum."""
         super().__init__(context, live, endpoint, device)
         self.discards = Discards()
         """Episodes that samplers have discarded."""
         # Learners without the record report their counters to the first one.
         self._counters = StepCounters()
-        if context.index > 0:
-            self._report = RepeatedCall(first(), REPORT, endpoint, self._news)
+        if first is not None:
+            self._report = RepeatedCall(first, REPORT, endpoint, self._news)
 
     def add_path(self, name: str, path: DataPath) -> None:
         """For `World`: the record and the end of the run include this data path.

@@ -104,7 +104,7 @@ class World(DataPaths):
         self._run = None
         if self.role == "learner":
             device = torch.device("cpu") if job.spec.algorithm.entry_point is not None else self.device
-            self._run = Run(context, self._live, self._endpoint, self._first, device)
+            self._run = Run(context, self._live, self._endpoint, self._first(), device)
         self._shared = SharedValues(self._endpoint.incarnation)
         self._services.add(SHARED, self._shared.answer)
         documents = {RENDEZVOUS_PATH: self._rendezvous} if self.role != "sampler" else {}
@@ -364,8 +364,9 @@ class World(DataPaths):
         self._http.stop()
         self._endpoint.stop()
 
-    def _first(self) -> Member:
-        return self.member(pod_name(self._job, "learner", 0))
+    def _first(self) -> Member | None:
+        """Returns learner 0, or None in learner 0."""
+        return self.member(pod_name(self._job, "learner", 0)) if self.index > 0 else None
 
     def _discards(self) -> dict[str, Any]:
         """Returns the fields that report the discarded episodes of this sampler."""
