@@ -239,7 +239,7 @@ class LearnerGradients(DataPath, Generic[P]):
                 sliced=self._learners > 1,
                 clock=self._clock,
             )
-        patience = StragglerPolicy(lambda: set(self._samplers()))
+        patience = StragglerPolicy(self._samplers)
         return SynchronousGradients(
             self._exchanges(), patience, aggregate.deadline_seconds, count=aggregate.count
         )

@@ -31,6 +31,10 @@ class Place(NamedTuple):
     position: int = 0
     """Number of the update from these rollouts."""
 
+    def is_same_rollout(self, other: Place) -> bool:
+        """Returns whether both are updates from the same rollouts."""
+        return self[:2] == other[:2]
+
 
 @dataclass(frozen=True)
 class Push:

@@ -76,7 +76,7 @@ class SynchronousGradients(GradientSource[P]):
         sum of the others.
         """
         with self._changed:
-            current = place[:2] == self.place[:2] and not self._closed
+            current = place.is_same_rollout(self.place) and not self._closed
             total = self._sum.total if current else None
             if current and total is None:
                 self._sum.parts[sender] = part
@@ -175,7 +175,7 @@ class SynchronousGradients(GradientSource[P]):
         sender = push.source.sender
         if self._closed or push.place != self.place or not self._knows(push.place.epoch):
             self._refuse(push.source, stale=not self._closed)
-            catches_up = push.place[:2] == self.place[:2]
+            catches_up = push.place.is_same_rollout(self.place)
             self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)
             return
         if (old := self._entries.get(sender)) is not None:  # from an earlier incarnation
@@ -189,14 +189,14 @@ class SynchronousGradients(GradientSource[P]):
         if entry is not None and entry.push.source == push.source:
             entry.answers.append(answer)
         else:
-            used, catches_up = self._was_used(push.source), push.place[:2] == self.place[:2]
+            used, catches_up = self._was_used(push.source), push.place.is_same_rollout(self.place)
             self._admit(push.source.sender, partial(answer, used), anew=False, catches_up=catches_up)
 
     def _take_up(self, sender: str, answer: Reply, rollout: Place | None) -> None:
-        catches_up = rollout is not None and rollout[:2] == self.place[:2]
+        catches_up = rollout is not None and rollout.is_same_rollout(self.place)
         self._admit(sender, answer, anew=not catches_up, catches_up=catches_up)
 
-    def _admit(self, sender: str, answer: Reply, *, anew: bool = True, catches_up: bool = False) -> None:
+    def _admit(self, sender: str, answer: Reply, *, anew: bool, catches_up: bool = False) -> None:
         """Answers now if the sampler can take part: at the first place, or with a rollout of this iteration."""
         if self.place.position == 0 or catches_up or self._closed:
             self._answers.append((sender, answer))
