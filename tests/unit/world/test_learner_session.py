@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from discoverable import Discoverable
-from rltraining_trainer.transport import DeferredReply, Endpoint
+from rltraining_trainer.transport import DeferredReply, Endpoint, RemoteError
 from rltraining_trainer.world.session import LearnerSession
 
 
@@ -68,3 +68,21 @@ def test_a_message_in_transit_is_sent_again_after_a_pull_with_the_place_that_it_
     assert learner.session.answer["place"] == ("x", 0, 1)
     assert learner.session.reconnects == 1
     assert learner.session.wait_seconds > 0
+
+
+def test_an_error_in_the_answer_to_one_message_does_not_keep_the_next_from_being_sent(
+    learner: Learner,
+) -> None:
+    learner.session.attach()
+    learner.session.send(number=1)
+    learner.owed.fail("no memory")
+    with pytest.raises(RemoteError, match="no memory"):
+        learner.session.settle()
+
+    learner.owed = DeferredReply()
+    learner.owed.resolve(learner.answer())
+    learner.session.send(number=2)
+    learner.session.settle()
+    asked = [learner.asked.get(timeout=10) for _ in range(3)]
+    assert asked == [("pull", None), ("push", 1), ("push", 2)]
+    assert learner.session.answer["used"]

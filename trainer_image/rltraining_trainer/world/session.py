@@ -14,7 +14,16 @@ from gymnasium import spaces
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
 from rltraining_trainer.metrics import WaitMeter
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Backoff, Call, Endpoint, Peer, PeerLost, Stopped, discover
+from rltraining_trainer.transport import (
+    Backoff,
+    Call,
+    Endpoint,
+    Peer,
+    PeerLost,
+    RemoteError,
+    Stopped,
+    discover,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,6 +58,8 @@ def is_large(observation: spaces.Space) -> bool:
 
 class MemberSession:
     """Sends messages to one member, through its restarts. No message is lost, and none is counted twice.
+
+    A message whose answer is an error is not repeated: `send` and `settle` raise the error once.
 
     Args:
         context: token, and the signal to stop.
@@ -119,14 +130,16 @@ class MemberSession:
         if self._pending is None:
             return
         self._waits.begin(time.monotonic())
-        while self._pending is not None:
-            message, call = self._pending
-            if self._receive(call):
-                self._pending = None
-            else:
-                self.attach()
-                self._send(message)
-        self._waits.end(time.monotonic())
+        try:
+            while self._pending is not None:
+                message, call = self._pending
+                if self._is_answered(call):
+                    self._pending = None
+                else:
+                    self.attach()
+                    self._send(message)
+        finally:
+            self._waits.end(time.monotonic())
 
     def attach(self) -> None:
         """Connects to the member. Retries without a limit. Raises Stopped."""
@@ -181,6 +194,14 @@ class MemberSession:
     def _send(self, message: dict[str, Any]) -> None:
         assert self._peer is not None
         self._pending = message, self._peer.call(self._service, message, timeout=self._timeout)
+
+    def _is_answered(self, call: Call) -> bool:
+        """Waits for the answer to the message in transit. Returns whether the member answered."""
+        try:
+            return self._receive(call)
+        except RemoteError:
+            self._pending = None  # a repetition would get the same answer
+            raise
 
     def _receive(self, call: Call) -> bool:
         """Waits for an answer. Returns whether the member answered."""
