@@ -48,6 +48,7 @@ PUBLISHED = {
     "zoo/halfcheetah-ppo": "5,819 (1 M)",
     "zoo/halfcheetah-sac": "9,535 (1 M)",
     "zoo/hopper-ppo": "2,410 (1 M)",
+    "zoo/hopper-sac": "2,325 (1 M)",
     "zoo/walker2d-ppo": "3,479 (1 M)",
 }
 """Rows, in the order of the page. Values: the return and the steps of the same algorithm in benchmark.md of

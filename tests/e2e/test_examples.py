@@ -56,9 +56,9 @@ STEPS = {
 IN_THE_PAGES = {"cartpole-impala", "zoo/cartpole-ppo"}
 """test_docs_commands.py runs them."""
 LIKE_OTHERS = {f"zoo/{task}-ppo" for task in ("acrobot", "halfcheetah", "hopper", "lunarlandercontinuous")}
-LIKE_OTHERS |= {"zoo/mountaincarcontinuous-ppo", "zoo/halfcheetah-sac"}
-"""These differ from other examples in the environment and in numbers alone. test_docs_manifests.py checks that they are
-valid."""
+LIKE_OTHERS |= {"zoo/mountaincarcontinuous-ppo", "zoo/halfcheetah-sac", "zoo/hopper-sac"}
+"""These differ from other examples in nothing but the environment, numbers, and what a checkpoint contains.
+test_docs_manifests.py checks that they are valid."""
 ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
 APEX_OF_ATARI = tuple(
     f"algorithm.dqnApex.{setting}"
