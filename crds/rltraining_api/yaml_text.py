@@ -170,7 +170,7 @@ def _load(text: str) -> Iterator[Any]:
     except YamlError:
         raise
     except (ValueError, OverflowError):
-        # PyYAML's scanner does not check what it passes to chr() and int().
+        # PyYAML's scanner passes unchecked text to chr() and int().
         raise YamlError("holds an escape that is no character, or a number that cannot be read") from None
     except RecursionError:
         raise YamlError("lists or objects are nested too deeply") from None

@@ -131,7 +131,7 @@ async def _block(cluster: LocalCluster, key: Key, chaos: Chaos, progress: Progre
     with suppress(TimeoutError):
         async with asyncio.timeout(BLOCK_SECONDS):
             await disturbing
-            await asyncio.sleep(BLOCK_SECONDS)  # without disturbances the first call returns at once
+            await asyncio.sleep(BLOCK_SECONDS)  # without disturbances the first call ends immediately
     await asyncio.sleep(PAUSE_SECONDS)
     return progress.steps_at(begin + BLOCK_SECONDS) - progress.steps_at(begin)
 

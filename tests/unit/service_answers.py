@@ -8,7 +8,7 @@ from rltraining_trainer.transport import DeferredReply
 
 
 def answers_of(answer: Any) -> list[tuple[str, Any]]:
-    """Returns the answers received so far, as the caller receives them. A deferred answer is added when it comes."""
+    """Returns the answers received so far, as the caller receives them. A deferred answer is added when it arrives."""
     found: list[tuple[str, Any]] = []
     if isinstance(answer, DeferredReply):
         answer.attach(found.append)

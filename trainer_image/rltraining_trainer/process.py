@@ -55,8 +55,7 @@ def print_stacks_on_signal() -> None:
 def start_child(
     module: str, *arguments: str, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts ``python -m module FD arguments`` and returns the process with the socket to it, whose other
-    end is the file descriptor ``FD`` of the process."""
+    """Starts ``python -m module FD arguments``. Returns the process, and a socket to its file descriptor ``FD``."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(  # noqa: S603 - runs a module of this package

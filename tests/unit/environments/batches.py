@@ -17,5 +17,5 @@ def single(makers: Sequence[Callable[[], gym.Env]]) -> VectorEnv:
 
 
 def in_turn(makers: Sequence[Callable[[], gym.Env]]) -> VectorEnv:
-    """Returns a batch whose environments step one after the other."""
+    """Returns a batch of environments that step in turn."""
     return EnvironmentBatch(InTurn([Slot(make, "Mine") for make in makers]), len(makers))

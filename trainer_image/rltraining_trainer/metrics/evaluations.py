@@ -76,7 +76,7 @@ class EvaluationTracker:
         self._restart_changed_counts(state["at_least"], state["min_delta"])
 
     def _restart_changed_counts(self, at_least: float | None, min_delta: float) -> None:
-        """Restarts the counts whose bound, ``at_least`` or ``min_delta`` before, has changed."""
+        """Restarts the counts with a changed bound. The arguments are the earlier bounds."""
         if at_least != _at_least(self._stop):
             last = self.status.last
             self._reached = int(last is not None and self._is_enough(last.mean_return))

@@ -48,7 +48,7 @@ class ProgressTracker:
         self._started: float | None = None
 
     def add(self, deltas: Iterable[StatsDelta], now: float) -> None:
-        """Adds what was counted since the last call."""
+        """Adds the counts since the last call."""
         if self._started is None:
             self._started = now
             self._rate.update(self.environment_steps - self._late_steps, now)

@@ -59,7 +59,7 @@ def is_large(observation: spaces.Space) -> bool:
 class MemberSession:
     """Sends messages to one member, through its restarts. No message is lost, and none is counted twice.
 
-    A message whose answer is an error is not repeated: `send` and `settle` raise the error once.
+    A message that is answered with an error is not repeated: `send` and `settle` raise the error once.
 
     Args:
         context: token, and the signal to stop.
