@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -84,3 +85,17 @@ def test_when_the_connection_breaks_there_is_a_new_one(member: Member) -> None:
     member.registry.finish()
     assert member.done.get(timeout=10)
     assert member.endpoint.dials >= 2
+
+
+def test_a_learner_is_found_while_a_sampler_is_searched_and_learner_0_is_down(
+    member: Member, tmp_path: Path
+) -> None:
+    first, second = "http://127.0.0.1:1", member.url
+    context = dataclasses.replace(make_context(tmp_path, "pole-sampler-0"), learners=(first, second))
+    searching = Directory(context, member.endpoint, lambda: None)
+    searching.start()
+    deadline = time.monotonic() + 10
+    while searching.peer("pole-sampler-1") is None and searching.peer("pole-learner-1") is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    searching.close()

@@ -90,7 +90,9 @@ class Directory:
         self._registry = Registry() if context.pod == pod_name(self._job, "learner", 0) else None
         self._peers: dict[str, Peer] = {}
         self._first_peer: Peer | None = None  # learner 0, while the connection works
-        self._wanted: set[str] = set()
+        # Separate, because only the search for samplers needs learner 0.
+        self._wanted_samplers: set[str] = set()
+        self._wanted_others: set[str] = set()
         self._changed = threading.Condition()
         self._closing = threading.Event()
 
@@ -100,7 +102,9 @@ class Directory:
 
     def start(self) -> None:
         """Starts the threads. The endpoint must have been started."""
-        threading.Thread(target=self._search, name="directory", daemon=True).start()
+        searches = (self._wanted_samplers, self._find), (self._wanted_others, self._discover_all)
+        for search in searches:
+            threading.Thread(target=self._search, args=search, name="directory", daemon=True).start()
         if self._registry is None:
             threading.Thread(target=self._announce, name="announce", daemon=True).start()
         else:
@@ -111,8 +115,12 @@ class Directory:
         with self._changed:
             peer = self._peers.get(name)
             if peer is None:
-                self._wanted.add(name)
-                self._changed.notify()
+                match parse_pod_name(self._job, name):
+                    case "sampler", _:
+                        self._wanted_samplers.add(name)
+                    case _:
+                        self._wanted_others.add(name)
+                self._changed.notify_all()
         return peer
 
     def lost(self, name: str, peer: Peer) -> None:
@@ -129,45 +137,43 @@ class Directory:
     def close(self) -> None:
         self._closing.set()
         with self._changed:
-            self._changed.notify()
+            self._changed.notify_all()
 
-    def _search(self) -> None:
+    def _search(self, wanted: set[str], look_up: Callable[[list[str]], dict[str, str]]) -> None:
+        """Looks up the wanted members until this process ends."""
         while not self._closing.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: self._wanted or self._closing.is_set())
-                wanted, self._wanted = self._wanted, set()
+                self._changed.wait_for(lambda: wanted or self._closing.is_set())
+                names = sorted(wanted)
+                wanted.clear()
             try:
-                urls = self._look_up(wanted)
+                urls = look_up(names)
                 peers = {name: self._endpoint.dial(url) for name, url in urls.items()}
             except TransportError as error:
-                _LOG.debug("not found yet: %s: %s", ", ".join(wanted), error)
+                _LOG.debug("not found yet: %s: %s", ", ".join(names), error)
                 peers = {}
             with self._changed:
                 self._peers |= peers
-            if len(peers) < len(wanted):
+            if len(peers) < len(names):
                 self._closing.wait(_PAUSE)
 
-    def _look_up(self, names: set[str]) -> dict[str, str]:
-        """Returns the addresses of the members that are found."""
+    def _discover_all(self, names: list[str]) -> dict[str, str]:
+        """Returns the addresses of the learners and replay pods that are found."""
         urls: dict[str, str] = {}
-        samplers = []
-        for name in sorted(names):
+        for name in names:
             match parse_pod_name(self._job, name):
-                case "sampler", _:
-                    samplers.append(name)
                 case role, index:
                     base = (self._context.learners if role == "learner" else self._context.replays)[index]
                     try:
                         urls[name] = self._discover(base)
                     except PeerLost as error:
                         _LOG.debug("%s is not there yet: %s", name, error)
-        if samplers and self._registry is not None:
-            urls |= {name: self._registry.urls[name] for name in samplers if name in self._registry.urls}
-        elif samplers:
-            urls |= self._find(samplers)
         return urls
 
     def _find(self, samplers: list[str]) -> dict[str, str]:
+        """Returns the addresses of the samplers that learner 0 knows."""
+        if self._registry is not None:
+            return {name: self._registry.urls[name] for name in samplers if name in self._registry.urls}
         first = self._first()
         try:
             found: Any = first.call("find", samplers).result(self._closing)
