@@ -65,6 +65,17 @@ def test_observations_are_normalised_and_clipped() -> None:
     assert normalizer(torch.full((1, 3), 1e9)).tolist() == [[10.0, 10.0, 10.0]]
 
 
+def test_the_factor_of_rewards_is_of_all_returns_up_to_the_newest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, new = (torch.randn(size, 4, generator=generator) * 300.0 - 700.0 for size in (50, 30))
+    normalizer = Normalizer((3,), rewards=True)
+    assert normalizer.reward_scale(moments_of(old)) == pytest.approx(1.0 / old[:, 3].std(correction=0).item())
+
+    normalizer.merge([moments_of(old)])
+    both = torch.cat((old, new))[:, 3]
+    assert normalizer.reward_scale(moments_of(new)) == pytest.approx(1.0 / both.std(correction=0).item())
+
+
 @pytest.mark.parametrize("rare", [1e19, 1e25, 3.4e38, -3.4e38])
 @pytest.mark.parametrize("count", [1, 1000])
 def test_statistics_of_finite_numbers_are_finite(rare: float, count: int) -> None:
@@ -74,7 +85,7 @@ def test_statistics_of_finite_numbers_are_finite(rare: float, count: int) -> Non
         normalizer.merge([moments_of(usual), moments_of(torch.full((count, 4), rare))])
 
     assert all(parameter.isfinite().all() for parameter in normalizer.parameters())
-    assert normalizer.reward_scale > 0
+    assert normalizer.reward_scale(moments_of(usual)) > 0
     extremes = torch.tensor([[-3.4e38, 0.0, 3.4e38]])
     assert normalizer(extremes).isfinite().all()
     # Sums of rewards may exceed float32.
@@ -87,7 +98,6 @@ def test_nothing_that_was_merged_changes_nothing() -> None:
     normalizer = Normalizer((3,), rewards=True)
     normalizer.merge([])
 
-    assert normalizer.reward_scale == pytest.approx(1.0)
     assert torch.equal(normalizer(torch.ones(1, 3)), torch.ones(1, 3))
 
 

@@ -218,7 +218,7 @@ class UnrollCollector:
     def _normalize(
         self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray
     ) -> tuple[np.ndarray, Tensor]:
-        """(rewards ``[T, B]`` by the statistics that the network has now, and the moments of this unroll)."""
+        """(rewards ``[T, B]`` by the statistics of the network and of this unroll, and the moments of this unroll)."""
         normalizer = self.network.normalizer
         if normalizer is None:
             return rewards, NO_MOMENTS
@@ -228,9 +228,10 @@ class UnrollCollector:
             columns.append(normalizer.vectors(rows))
         if normalizer.rewards:
             columns.append(self._discounted_returns(rewards, ended, valid).reshape(-1, 1))
-            rewards = (rewards * np.float32(normalizer.reward_scale)).clip(-CLIP, CLIP)
-        values = np.concatenate(columns, 1, dtype=np.float64)
-        return rewards, moments_of(torch.from_numpy(values)).unsqueeze(0)
+        moments = moments_of(torch.from_numpy(np.concatenate(columns, 1, dtype=np.float64)))
+        if normalizer.rewards:
+            rewards = (rewards * np.float32(normalizer.reward_scale(moments))).clip(-CLIP, CLIP)
+        return rewards, moments.unsqueeze(0)
 
     def _discounted_returns(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Σ γ^k r over the episode so far, ``[T, B]``: what rewards are measured by."""

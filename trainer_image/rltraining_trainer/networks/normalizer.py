@@ -62,10 +62,21 @@ class Normalizer(nn.Module):
             observation = self._packed.split(observation)[0][:, : self.observation_size]
         return observation.reshape(len(observation), -1)
 
-    @property
-    def reward_scale(self) -> float:
-        """Factor of rewards, before they are clipped to ±``CLIP``. 1 without ``rewards``."""
-        return float((self.variance[-1] + EPSILON).rsqrt()) if self.rewards else 1.0
+    def reward_scale(self, moments: Tensor) -> float:
+        """Returns the factor of rewards, before they are clipped to ±``CLIP``.
+
+        It is the inverse standard deviation of the discounted returns in the statistics and in ``moments`` together, as in
+        Stable-Baselines3, where the statistics include the current step. Otherwise the first rewards
+        would not be normalised, and the network would learn values of another scale first.
+
+        Args:
+            moments: Of the observations and returns to which the rewards belong, as in ``merge``.
+        """
+        count, mean, variance = (float(part[-1]) for part in (self.count, self.mean, self.variance))
+        size, new_mean, squares = float(moments[0]), float(moments[len(self.mean)]), float(moments[-1])
+        total = count + size
+        between = (new_mean - mean) ** 2 * count * size / total
+        return ((count * variance + squares + between) / total + EPSILON) ** -0.5
 
     @torch.no_grad()
     def merge(
