@@ -45,6 +45,7 @@ def walk(stepper: Stepper, steps: int) -> list[list[tuple]]:
         for b in range(B):
             if not step.valid[b]:
                 assert step.first[b], "a row that is no step is a reset"
+                assert step.reward[b] == 0.0, "a reset has no reward"
                 continue
             assert first[b] == (observation[b][1] == 0), "first says where an episode begins"
             ended = step.terminated[b] or step.truncated[b]

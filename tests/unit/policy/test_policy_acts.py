@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.registration import EnvSpec
 from policies import PROGRESS, trained
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.policy import Episode, Policy, evaluate, film
@@ -113,6 +118,24 @@ def test_short_episodes_do_not_crowd_out_long_ones() -> None:
     lengths = sorted(episode.length for episode in evaluate(policy, 4, seed=1, num_envs=4).episodes)
     many = evaluate(policy, 4, seed=1, num_envs=100)
     assert sorted(episode.length for episode in many.episodes) == lengths
+
+
+class Generous(CartPoleVectorEnv):
+    """Returns a reward of 1 in each step, also in those that only reset an environment."""
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        observation, reward, *rest = super().step(action)
+        return (observation, np.ones_like(reward), *rest)
+
+
+def test_the_reward_of_a_reset_is_not_part_of_the_next_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EnvSpec("Generous-v0", vector_entry_point=Generous, max_episode_steps=500)
+    monkeypatch.setitem(gym.registry, "Generous-v0", spec)
+    policy = make("discrete")
+    generous = policy.description.environment.model_copy(update={"id": "Generous-v0"})
+    policy.description = policy.description.model_copy(update={"environment": generous})
+    episodes = evaluate(policy, 6, num_envs=2).episodes
+    assert all(episode.return_ == episode.length for episode in episodes)
 
 
 def test_an_environment_of_other_spaces_is_refused() -> None:

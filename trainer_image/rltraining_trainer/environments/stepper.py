@@ -63,7 +63,7 @@ class Step:
     Attributes:
         observation: ``[B, ...]``, the next observation: float32 for floats, otherwise of the
             space's type.
-        reward: ``[B]`` float32.
+        reward: ``[B]`` float32, 0 where ``valid`` is False.
         terminated: ``[B]`` bool, a terminal state was reached, whose value is 0.
         truncated: ``[B]`` bool, the episode was cut off; its last observation is bootstrapped.
         over: ``[B]`` bool, the episode ended. A lost life sets ``terminated`` but not ``over``.
@@ -195,9 +195,10 @@ class Stepper:
                 self._raise_wrong_shape(reward=reward, terminated=terminated, truncated=truncated)
             if self._needs_no_mask and MASK_KEY in info:
                 self._raise_late_mask()
-            # Hide the autoreset mode.
+            # Hide the autoreset mode. A reset has no reward, whatever the environment returns.
             if self.shows_last_observation:
                 valid, first, final = ~self._over, self._over, None
+                reward = np.where(valid, reward, np.float32(0.0)) if first.any() else reward
             else:
                 valid, first, final = self._all, over, None
                 if over.any():
@@ -212,7 +213,7 @@ class Stepper:
         # Discard the episodes of failed environments.
         accepts = self._check.accepts
         if self._faults.resets or FAILED in info or not (accepts(observation) and accepts(final)):
-            failed = self._failures(info, observation, given, np.where(valid, reward, 0.0), final)
+            failed = self._failures(info, observation, given, reward, final)
             if failed:
                 self._discard(step, failed)
             else:
