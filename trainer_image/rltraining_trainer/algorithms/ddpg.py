@@ -16,6 +16,7 @@ from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import (
     DeterministicActions,
     DeterministicActorCritic,
+    actor_parameter_count,
     build_deterministic,
     parameter_count,
 )
@@ -97,7 +98,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
         settings: DdpgApex,
         device: torch.device | str = "cpu",
     ) -> None:
-        size, actor_size = parameter_count(network), parameter_count(network.actor)
+        size, actor_size = parameter_count(network), actor_parameter_count(network, network.actor)
         parts = (
             Part("actor_gradient_norm", actor_size, settings.actor_learning_rate),
             Part("critic_gradient_norm", size - actor_size, settings.critic_learning_rate),

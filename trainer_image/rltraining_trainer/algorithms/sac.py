@@ -21,7 +21,13 @@ from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.in_parallel import both, can_be_parallel
 from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
-from rltraining_trainer.networks import PolicyNetwork, SquashedGaussian, State, parameter_count
+from rltraining_trainer.networks import (
+    PolicyNetwork,
+    SquashedGaussian,
+    State,
+    actor_parameter_count,
+    parameter_count,
+)
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
 from rltraining_trainer.networks.build_torso import build_torso
 from rltraining_trainer.networks.critics import TwinCritics
@@ -168,7 +174,7 @@ class SacLearner(ApexLearner[SacNetwork]):
     ) -> None:
         nn.init.constant_(network.temperature.log, math.log(settings.initial_temperature))
         rate = settings.learning_rate
-        size, actor_size = parameter_count(network), parameter_count(network.actor)
+        size, actor_size = parameter_count(network), actor_parameter_count(network, network.actor)
         parts = (
             Part("actor_gradient_norm", actor_size, rate),
             Part("temperature_gradient_norm", 1, rate),

@@ -19,7 +19,13 @@ from torch import Tensor, nn
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
-from rltraining_trainer.networks import DeterministicActions, PolicyNetwork, State, parameter_count
+from rltraining_trainer.networks import (
+    DeterministicActions,
+    PolicyNetwork,
+    State,
+    actor_parameter_count,
+    parameter_count,
+)
 from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
 from rltraining_trainer.networks.build_torso import build_torso
 from rltraining_trainer.networks.critics import TwinCritics
@@ -116,7 +122,7 @@ class Td3Learner(ApexLearner[Td3Network]):
 
     def __init__(self, network: Td3Network, settings: Td3, device: torch.device | str = "cpu") -> None:
         rate = settings.learning_rate
-        size, actor_size = parameter_count(network), parameter_count(network.actor)
+        size, actor_size = parameter_count(network), actor_parameter_count(network, network.actor)
         parts = (
             Part("actor_gradient_norm", actor_size, rate, settings.policy_delay),
             Part("critic_gradient_norm", size - actor_size, rate),

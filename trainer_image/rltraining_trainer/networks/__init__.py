@@ -10,7 +10,12 @@ from rltraining_trainer.networks.distributions import (
     Distribution,
     SquashedGaussian,
 )
-from rltraining_trainer.networks.policy_network import PolicyNetwork, State, parameter_count
+from rltraining_trainer.networks.policy_network import (
+    PolicyNetwork,
+    State,
+    actor_parameter_count,
+    parameter_count,
+)
 from rltraining_trainer.networks.q_network import QNetwork
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
     "QNetwork",
     "SquashedGaussian",
     "State",
+    "actor_parameter_count",
     "build_actor_critic",
     "build_deterministic",
     "build_q_network",

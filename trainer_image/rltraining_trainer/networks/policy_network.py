@@ -45,3 +45,12 @@ def forget(state: State, first: Tensor) -> State:
 def parameter_count(module: nn.Module) -> int:
     """Returns the number of parameters of a module, the frozen ones included."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def actor_parameter_count(network: PolicyNetwork, actor: nn.Module) -> int:
+    """Returns the number of parameters of ``actor``, the first of a network, and of the statistics before them.
+
+    The actor may not use the statistics: images are not normalised.
+    """
+    parts = nn.ModuleList([actor] if network.normalizer is None else [network.normalizer, actor])
+    return parameter_count(parts)
