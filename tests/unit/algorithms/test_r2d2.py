@@ -174,6 +174,15 @@ def test_rescaling_is_the_published_function_and_has_an_inverse(epsilon: float) 
     torch.testing.assert_close(unscale(scaled, epsilon), values)
 
 
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-5, 1e-3])
+def test_the_inverse_of_a_slight_rescaling_is_exact_in_single_precision(epsilon: float) -> None:
+    values = torch.tensor([-700.0, -1.0, -1e-2, 0.0, 0.1, 2.0, 30.0])
+
+    scaled = rescale(values.double(), epsilon).float()
+
+    torch.testing.assert_close(unscale(scaled, epsilon), values, rtol=1e-5, atol=1e-6)
+
+
 class Counter(gym.Env):
     """Counts steps: observation n follows n steps, the reward is n, and odd episodes are truncated."""
 

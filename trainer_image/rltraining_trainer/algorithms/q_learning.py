@@ -70,5 +70,7 @@ def rescale(values: Tensor, epsilon: float) -> Tensor:
 
 def unscale(values: Tensor, epsilon: float) -> Tensor:
     """The inverse of ``rescale``: h⁻¹(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) − 1) / (2 ε))² − 1)."""
-    root = ((1.0 + 4.0 * epsilon * (values.abs() + 1.0 + epsilon)).sqrt() - 1.0) / (2.0 * epsilon)
+    # The published quotient is 0 / 0 for a small ε in float32. This is the same, without the difference.
+    offset = values.abs() + 1.0 + epsilon
+    root = 2.0 * offset / ((1.0 + 4.0 * epsilon * offset).sqrt() + 1.0)
     return values.sign() * (root.square() - 1.0)
