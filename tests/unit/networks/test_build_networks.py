@@ -318,3 +318,14 @@ def test_a_gaussian_begins_and_is_squashed_as_its_settings_say() -> None:
     assert isinstance(distribution, SquashedGaussian)
     with pytest.raises(BadConfiguration, match=r"gaussian\.squash: Tanh needs actions with bounds"):
         build_actor_critic(network, observation, spaces.Box(-np.inf, np.inf, (2,)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "initial"),
+    [({"max_log_std": -0.5}, -0.5), ({"min_log_std": -1.0, "initial_log_std": -2.0}, -1.0)],
+)
+def test_a_gaussian_begins_within_its_bounds(settings: dict[str, float], initial: float) -> None:
+    network = Network(mlp=Mlp(), gaussian=Gaussian(**settings))
+    actor_critic, _ = build_actor_critic(network, spaces.Box(-1, 1, (3,)), spaces.Box(-2, 2, (1,)))
+    assert actor_critic.log_std is not None
+    assert actor_critic.log_std.tolist() == [initial]

@@ -97,6 +97,19 @@ def test_a_log_standard_deviation_is_kept_within_its_bounds() -> None:
     assert torch.equal(ours.sample(wild, action), plain.sample(tame, action))
 
 
+def test_a_log_standard_deviation_beyond_its_bounds_can_return() -> None:
+    """Gradients are those of a descent: it moves against their sign."""
+    distribution = DiagonalGaussian(box(-1, 1, (3,)), (-2.0, 1.0))
+    log_std = torch.tensor([-9.0, 0.5, 9.0], requires_grad=True)
+    _, entropy = distribution.log_prob_and_entropy(torch.cat((torch.zeros(3), log_std)), torch.zeros(3))
+
+    (rising,) = torch.autograd.grad(-entropy, log_std, retain_graph=True)
+    (falling,) = torch.autograd.grad(entropy, log_std)
+
+    assert rising.tolist() == [-1.0, -1.0, 0.0]
+    assert falling.tolist() == [0.0, 1.0, 1.0]
+
+
 def test_categorical_draws_as_often_as_it_says() -> None:
     torch.manual_seed(0)
     ours, logits = Categorical(spaces.Discrete(4)), torch.tensor([0.0, 2.0, -1.0, 1.0])

@@ -68,7 +68,7 @@ def build_actor_critic(
         distribution.parameter_size,
         gaussians=distribution.gaussians,
         lstm_size=network.lstm.hidden_size if network.lstm else 0,
-        initial_log_std=gaussian.initial_log_std,
+        initial_log_std=_initial_log_std(gaussian),
         value_torso=build_torso(network, observation_space, normalizer)[0] if separate else None,
         normalizer=normalizer,
         mask=build_mask(observation_space, sum(discrete_choices(action_space))),
@@ -279,6 +279,13 @@ def _gaussian(space: spaces.Box, settings: Gaussian) -> DiagonalGaussian:
             f"{shown(space)}; leave it out, or give its action space finite bounds"
         )
     return SquashedGaussian(space, bounds)
+
+
+def _initial_log_std(settings: Gaussian) -> float:
+    """Returns the initial log standard deviation, within its bounds."""
+    low, high = settings.min_log_std, settings.max_log_std
+    initial = settings.initial_log_std if low is None else max(low, settings.initial_log_std)
+    return initial if high is None else min(high, initial)
 
 
 def _is_factored(space: spaces.Space) -> bool:

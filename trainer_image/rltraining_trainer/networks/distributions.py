@@ -8,7 +8,7 @@ noise as an argument, so that the caller can generate it for a complete unroll.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -114,7 +114,15 @@ class DiagonalGaussian(BoxActions):
         """Splits the parameters into mean and log standard deviation, each ``[..., d]``."""
         mean, log_std = parameters.chunk(2, -1)
         low, high = self._bounds
-        return mean, log_std if low is None and high is None else log_std.clamp(low, high)
+        if low is None and high is None:
+            return mean, log_std
+        if (
+            not log_std.requires_grad
+        ):  # acting, where a function with gradients would take three times as long
+            return mean, log_std.clamp(low, high)
+        return mean, _Bounded.apply(
+            log_std, -math.inf if low is None else low, math.inf if high is None else high
+        )
 
 
 class SquashedGaussian(DiagonalGaussian):
@@ -149,3 +157,23 @@ class SquashedGaussian(DiagonalGaussian):
 def _log_slope(u: Tensor) -> Tensor:
     """Returns log tanh'(u) = log(1 − tanh² u), also where tanh² u rounds to 1."""
     return 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
+
+
+class _Bounded(torch.autograd.Function):
+    """Clips values to [low, high]. Values outside keep the gradients that lead back.
+
+    The gradient of ``clamp`` is 0 there. A log standard deviation that is a parameter would then stay at
+    its bound for the rest of the run.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, low: float, high: float) -> Tensor:
+        ctx.save_for_backward(values)
+        ctx.bounds = low, high
+        return values.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (values,), (low, high), (gradient,) = ctx.saved_tensors, ctx.bounds, gradients
+        leads_away = ((values > high) & (gradient < 0)) | ((values < low) & (gradient > 0))
+        return gradient.masked_fill(leads_away, 0.0), None, None
