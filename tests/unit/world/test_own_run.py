@@ -48,6 +48,14 @@ def test_updates_are_counted_until_a_stop_rule_is_met(begin: Begin) -> None:
     assert (points[-1]["environmentSteps"], points[-1]["loss/loss"]) == (120, 0.25)
 
 
+def test_a_warning_of_the_algorithm_is_in_the_report(begin: Begin) -> None:
+    run = begin()
+    run.warn("LargeRewards", "rewards reach 1,000")
+    assert [(one.reason, one.message) for one in run.report().warnings] == [
+        ("LargeRewards", "rewards reach 1,000")
+    ]
+
+
 class Moments:
     """Has a state like torch's optimizers, which load the compiler on first use, and that takes seconds."""
 

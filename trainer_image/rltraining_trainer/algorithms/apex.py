@@ -13,6 +13,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.reproducible_replay import learn_from_transitions, sample_transitions
+from rltraining_trainer.algorithms.scale_warnings import scale_warnings
 from rltraining_trainer.algorithms.transition_collector import TransitionCollector
 from rltraining_trainer.algorithms.transitions import Actor, transition_columns
 from rltraining_trainer.dataflow import FIRST_VERSION
@@ -37,6 +38,7 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
         return
     replay = world.replay(settings.replay, batch_size=settings.batch_size, columns=columns)
     run = world.run(algorithm=learner)
+    begun = learner.updates
 
     def update(batch: ReplayBatch | None, reduce: Reduce) -> dict[str, Tensor]:
         """One update of all learners. None: only other learners have a batch."""
@@ -46,8 +48,11 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
         normalizer = run.maximum(largest)
         if batch is None:
             return learner.step(None, reduce=reduce)[1]
+        items: Any = batch.items
+        if learner.updates == begun:
+            for warning in scale_warnings(world.spec, items):
+                run.warn(warning.reason, warning.message)
         try:
-            items: Any = batch.items
             priorities, terms = learner.step(items, batch.weights, normalizer / largest, reduce)
         except BaseException:
             replay.discard(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from rltraining_api.contract import LearnerReport
+from rltraining_api.contract import LearnerReport, Warning
 from torch import Tensor
 
 from rltraining_trainer.dataflow import WANTS_NONE
@@ -29,6 +30,8 @@ from rltraining_trainer.world.learner_loop import LearnerLoop
 from rltraining_trainer.world.members import Member, RepeatedCall
 from rltraining_trainer.world.reporter import REPORT
 from rltraining_trainer.world.run_state import Algorithm, Stateful, UserState
+
+_LOG = logging.getLogger(__name__)
 
 
 class Run(LearnerLoop):
@@ -152,6 +155,16 @@ class Run(LearnerLoop):
         for name, value in (*found.items(), *(("a return", value) for value in wrong)):
             if not math.isfinite(value):
                 raise Diverged(f"{name} is {value} at update {self.updates}")
+
+    def warn(self, reason: str, message: str) -> None:
+        """Logs a problem that does not stop the run. The job's status has it until this process ends.
+
+        Args:
+            reason: a word in CamelCase, for programs.
+            message: one sentence, for people.
+        """
+        _LOG.warning("%s", message)
+        self.paths.own_warnings.append(Warning(reason=reason, message=message))
 
     def take_moments(self) -> list[Tensor]:
         """Returns the moments of observations that samplers have reported since the last call, each ``[U, 1 + 2·d]``."""

@@ -95,6 +95,8 @@ class RunPaths:
         self.paths: dict[str, DataPath] = {}
         self.other_warnings: Callable[[], Iterable[Warning]] = tuple
         """Returns further problems, such as those of the recording."""
+        self.own_warnings: list[Warning] = []
+        """Those of the algorithm."""
         self.received: list[StatsDelta] = []
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
@@ -139,7 +141,8 @@ class RunPaths:
         return {name: value for path in self.all() for name, value in path.facts().items()}
 
     def warnings(self) -> tuple[Warning, ...]:
-        return (*(warning for path in self.all() for warning in path.warnings()), *self.other_warnings())
+        of_paths = (warning for path in self.all() for warning in path.warnings())
+        return (*of_paths, *self.other_warnings(), *self.own_warnings)
 
     def get_state(self) -> dict[str, Any]:
         return {
