@@ -27,7 +27,9 @@ def warnings(
     )
     observation = torch.tensor([[0.5, -6000.0]]) if observation is None else observation
     batch = {"observation": observation, "reward": torch.tensor([0.0, reward])}
-    return {warning.reason: warning.message for warning in scale_warnings(spec, batch)}
+    return {
+        warning.reason: warning.message for warning in scale_warnings(spec, spec.algorithm.parameters, batch)
+    }
 
 
 def test_large_observations_should_be_normalised() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rltraining_api.algorithms import R2d2
+from rltraining_api.algorithms.apex import Apex
 from rltraining_api.contract import Warning
 from rltraining_api.environment import Normalize
 from rltraining_api.job import JobSpec
@@ -15,16 +16,16 @@ LARGE_OBSERVATION, LARGE_REWARD = 100.0, 1000.0
 """Numbers of gymnasium's environments are smaller, apart from rare observations. LunarLander-v3 has rewards of ±100."""
 
 
-def scale_warnings(spec: JobSpec, batch: Mapping[str, Tensor]) -> Iterator[Warning]:
+def scale_warnings(spec: JobSpec, settings: Apex, batch: Mapping[str, Tensor]) -> Iterator[Warning]:
     """Yields a warning for each of observations and rewards that are large in a batch of a replay.
 
     Args:
-        spec: The job's spec. Observations that are normalised may have any scale, and rewards of R2D2, which learns
-            rescaled values.
+        spec: The job's spec. Observations that are normalised may have any scale.
+        settings: Of the algorithm. Rewards of R2D2, which learns rescaled values, may have any scale.
         batch: With the columns ``observation`` and ``reward``, as the algorithm learns from them.
     """
-    environment, settings = spec.environment, spec.algorithm.parameters
-    observation, normalize = batch["observation"], environment.normalize or Normalize()
+    environment, observation = spec.environment, batch["observation"]
+    normalize = environment.normalize or Normalize()
     is_raw = observation.is_floating_point() and not normalize.observations
     if is_raw and (largest := _largest(observation)) > LARGE_OBSERVATION:
         message = (
