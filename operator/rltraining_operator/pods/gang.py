@@ -63,6 +63,19 @@ def build_pod_group(job: RLTrainingJob, common: Manifest) -> Manifest | None:
     return None
 
 
+def samplers_at_once(job: RLTrainingJob) -> int:
+    """Returns how many samplers must exist before a gang scheduler places the learners and replay
+    pods: 0 without a gang scheduler."""
+    policy = _policy(job)
+    if (volcano := policy.volcano) is not None:
+        together = _at_once(job, volcano.min_available)
+    elif (coscheduling := policy.coscheduling) is not None:
+        together = _at_once(job, coscheduling.min_member)
+    else:
+        return 0
+    return max(together - job.spec.replicas("learner") - job.spec.replicas("replay"), 0)
+
+
 def _at_once(job: RLTrainingJob, asked: int | None) -> int:
     """Returns how many pods must be scheduled together: at most the number of pods of the job,
     because otherwise none would start."""

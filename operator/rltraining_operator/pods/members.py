@@ -48,15 +48,15 @@ def reconcile_replicas(job: RLTrainingJob, observed: Observed, now: datetime) ->
     for role in ROLES:
         # Delete surplus pods.
         pods = {pod.index: pod for pod in observed.role(role)}
-        count, create_missing = job.spec.replicas(role), True
+        count = create_below = job.spec.replicas(role)
         if role == "sampler":
-            count, create_missing = room.keep, room.create
+            count, create_below = room.keep, room.create_below
         delete += [pods[index] for index in sorted(pods, reverse=True) if index >= count]
         # Create missing pods, and replace ended pods when they are due.
         for index in range(count):
             pod = pods.get(index)
             if pod is None:
-                create += [(role, index)] if create_missing else []
+                create += [(role, index)] if index < create_below else []
             elif (when := _replace_at(pod, observed, now)) is not None:
                 if when <= now:
                     delete.append(pod)

@@ -14,6 +14,7 @@ from rltraining_api.names import Role, parse_pod_name
 
 from rltraining_operator.observe.admission import QUOTA_EXCEEDED
 from rltraining_operator.observe.observed import Observed
+from rltraining_operator.pods import gang
 from rltraining_operator.settings import GIVE_WAY_SECONDS
 
 NEEDED: tuple[Role, ...] = ("learner", "replay")
@@ -27,8 +28,8 @@ class SamplerRoom:
 
     keep: int
     """Samplers with this index and above are deleted."""
-    create: bool = True
-    """Whether missing samplers are created."""
+    create_below: int
+    """Missing samplers with an index below this are created."""
     changes_at: datetime | None = None
     """When more samplers give way, or None."""
 
@@ -38,30 +39,40 @@ def room_for_samplers(job: RLTrainingJob, observed: Observed, now: datetime) -> 
 
     The last sampler gives way to a pod that the quota refuses. A tenth of the samplers, at least
     one, gives way to a pod that has waited for a node, or for its queue, for `GIVE_WAY_SECONDS`
-    while a sampler had a place, and to the same pod again after each further such time.
+    while a sampler had a place, and to the same pod again after each further such time. The samplers
+    that a gang scheduler requires do not give way to such a pod, because without them it places no
+    pod.
     """
+    room = _room_for_waiting_pods(job, observed, now)
+    if not _quota_refuses_a_needed_pod(observed):
+        return room
+    # Wait for the end of a sampler that already gives way.
     replicas, samplers = job.spec.replicas("sampler"), observed.role("sampler")
-    if _quota_refuses_a_needed_pod(observed):
-        # Wait for the end of a sampler that already gives way.
-        waits = any(pod.deleting for pod in samplers)
-        last = max((pod.index for pod in samplers), default=replicas)
-        return SamplerRoom(replicas if waits else min(last, replicas), create=False)
+    waits = any(pod.deleting for pod in samplers)
+    last = max((pod.index for pod in samplers), default=replicas)
+    return SamplerRoom(replicas if waits else min(last, replicas), create_below=0)
+
+
+def _room_for_waiting_pods(job: RLTrainingJob, observed: Observed, now: datetime) -> SamplerRoom:
+    """Returns the number of samplers that leave room for existing learners and replay pods."""
+    replicas = job.spec.replicas("sampler")
     # Find out since when a pod waits.
     waiting = (pod.unscheduled_since for role in NEEDED for pod in observed.role(role))
     waiting_since = min(filter(None, waiting), default=None)
     if waiting_since is None:
-        return SamplerRoom(replicas)
-    create = now < waiting_since + _PERIOD
+        return SamplerRoom(replicas, replicas)
+    required = gang.samplers_at_once(job)
+    create_below = replicas if now < waiting_since + _PERIOD else required
     # Find out since when a sampler has had a place meanwhile.
-    placed = (pod.scheduled_at for pod in samplers if pod.active and not pod.deleting)
+    placed = (pod.scheduled_at for pod in observed.role("sampler") if pod.active and not pod.deleting)
     placed_since = min(filter(None, placed), default=None)
     if placed_since is None:
-        return SamplerRoom(replicas, create)
+        return SamplerRoom(replicas, create_below)
     since = max(waiting_since, placed_since)
     # Let samplers give way.
     periods = max((now - since) // _PERIOD, 0)
-    keep = max(replicas - periods * max(replicas // 10, 1), 0)
-    return SamplerRoom(keep, create, since + (periods + 1) * _PERIOD)
+    keep = max(replicas - periods * max(replicas // 10, 1), required)
+    return SamplerRoom(keep, create_below, since + (periods + 1) * _PERIOD)
 
 
 def _quota_refuses_a_needed_pod(observed: Observed) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from operator_world import LEARNER, World, dedicated, make_world
+from rltraining_operator.observe.admission import AdmissionFailure
 from rltraining_operator.observe.pod_view import Pod
 
 
@@ -76,6 +77,36 @@ def test_no_sampler_takes_the_room_of_a_learner_that_waits() -> None:
     world = waiting(LEARNER, "Unschedulable").after(15)
     world.vanish("demo-sampler-0").settle()
     assert "demo-sampler-0" not in world.pods
+
+
+GANG = pytest.mark.parametrize("key", ["volcano", "coscheduling"])
+
+
+@GANG
+def test_the_sampler_of_a_gang_is_created_while_the_learner_waits_for_it(key: str) -> None:
+    """Otherwise each of the two waits for the other for ever."""
+    world = make_world(runPolicy={"schedulingPolicy": {key: {}}})
+    full = AdmissionFailure("QuotaExceeded", "exceeded quota")
+    world.rejects = lambda child: full if "-sampler-" in child["metadata"]["name"] else None
+    world.settle()
+    world.cannot_schedule(LEARNER, "1/2 pods of the gang exist").after(60).settle()
+    assert samplers(world) == []
+    world.rejects = lambda child: None
+    world.settle()
+    assert samplers(world) == [0]
+
+
+@GANG
+@pytest.mark.parametrize(("together", "kept"), [(None, [0]), (3, [0, 1]), (1, [])])
+def test_the_samplers_of_a_gang_do_not_give_way(key: str, together: int | None, kept: list[int]) -> None:
+    field = {"volcano": "minAvailable", "coscheduling": "minMember"}[key]
+    policy = {key: {field: together} if together else {}}
+    world = make_world(sampler={"replicas": 3}, runPolicy={"schedulingPolicy": policy}).up()
+    world.after(100).vanish(LEARNER).settle()
+    world.cannot_schedule(LEARNER)
+    for _ in range(4):
+        world.after(10).settle().end_deleted()
+    assert samplers(world) == kept
 
 
 def test_samplers_do_not_give_way_to_a_sampler() -> None:
