@@ -6,7 +6,7 @@ them hold it in vain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rltraining_api.job import RLTrainingJob
@@ -46,11 +46,12 @@ def room_for_samplers(job: RLTrainingJob, observed: Observed, now: datetime) -> 
     room = _room_for_waiting_pods(job, observed, now)
     if not _quota_refuses_a_needed_pod(observed):
         return room
-    # Wait for the end of a sampler that already gives way.
-    replicas, samplers = job.spec.replicas("sampler"), observed.role("sampler")
+    # Wait for the end of a sampler that already gives way. Samplers that the plan before the
+    # rejection deleted are deleted by this one too.
+    samplers = observed.role("sampler")
     waits = any(pod.deleting for pod in samplers)
-    last = max((pod.index for pod in samplers), default=replicas)
-    return SamplerRoom(replicas if waits else min(last, replicas), create_below=0)
+    last = max((pod.index for pod in samplers), default=room.keep)
+    return replace(room, keep=room.keep if waits else min(last, room.keep), create_below=0)
 
 
 def _room_for_waiting_pods(job: RLTrainingJob, observed: Observed, now: datetime) -> SamplerRoom:

@@ -194,6 +194,20 @@ def test_samplers_give_way_to_a_learner_that_a_quota_refuses() -> None:
     assert cluster.world.status.disruptions == 1, "the learner's, and none for a sampler that gave way"
 
 
+def test_samplers_that_give_way_to_two_learners_are_not_counted_as_lost() -> None:
+    """One learner waits for a node, and the quota refuses the other."""
+    cluster = RecordingCluster(make_world(sampler={"replicas": 40}, learner={"replicas": 2}).up())
+    cluster.world.after(100).vanish(LEARNER).settle()
+    cluster.world.cannot_schedule(LEARNER).settle()
+    cluster.world.after(10).vanish("demo-learner-1")
+    full = RejectedError(QUOTA)
+    cluster.refuse = lambda call: full if call == "create Pod demo-learner-1" else None
+    for _ in range(2):
+        one_pass(cluster)
+    assert cluster.world.status.sampler.indices == "0-35"
+    assert cluster.world.counts == (0, 2), "the two learners"
+
+
 def test_samplers_do_not_give_way_to_a_learner_that_is_refused_for_another_reason() -> None:
     cluster = RecordingCluster(make_world().up().after(100))
     cluster.world.vanish(LEARNER)
