@@ -83,10 +83,11 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
 
 
 async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
-    """Requests the report of the first learner if it runs. Returns the observation with the
-    answer."""
+    """Requests the report of the first learner if its trainer runs. Returns the observation with the
+    answer. The last report of a trainer that has ended is in its termination message, and is newer
+    than an answer that the cluster has kept."""
     pod = observed.first_learner
-    if pod is None or not pod.running:
+    if pod is None or not pod.trainer_running:
         return observed
     answer = await cluster.learner_report(pod, observed.token)
     if isinstance(answer, LearnerReport):

@@ -216,6 +216,12 @@ class Pod:
         return self.active and any(container.running for container in self.containers)
 
     @property
+    def trainer_running(self) -> bool:
+        """Whether its trainer runs. A sidecar may run longer."""
+        trainer = self.container(TRAINER_CONTAINER)
+        return self.active and trainer is not None and trainer.running
+
+    @property
     def ended_well(self) -> bool:
         """Whether its trainer has exited with code 0. The pod's phase changes a moment later, or
         never if a sidecar continues."""

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report
+from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report, termination
 from rltraining_api.contract import LearnerReport
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.engine import Engine
@@ -132,6 +132,18 @@ def test_an_operator_that_was_away_waits_for_the_learners_first_answer() -> None
     cluster.world.reports.clear()
     one_pass(cluster)
     assert cluster.world.condition("Progressing") == ("Unknown", "LearnerUnreachable")
+
+
+def test_the_last_report_of_a_trainer_precedes_an_earlier_answer_while_a_sidecar_runs() -> None:
+    cluster = RecordingCluster(make_world(runPolicy={"cleanPodPolicy": "None"}).up())
+    earlier = report(900, stopReason="stop.environmentSteps is reached")
+    last = termination("Completed", "done", report(1000, "Finished", stopReason="stop.environmentSteps"))
+    world = cluster.world.after(6).die(LEARNER, 0, "Completed", last)
+    world.pods[LEARNER]["status"]["phase"] = "Running"
+    world.pods[LEARNER]["status"]["containerStatuses"].append({"name": "proxy", "state": {"running": {}}})
+    world.say(earlier)  # an answer is kept for half a minute
+    one_pass(cluster)
+    assert (world.status.phase, world.status.progress.environment_steps) == ("Succeeded", 1000)
 
 
 def test_a_learners_answer_is_not_lost_where_pods_of_a_job_without_status_are_made() -> None:
