@@ -95,8 +95,8 @@ def scale(
         return None
     # Adopt a change of the spec immediately.
     state = _adopt(role, role.autoscale, old, sight, now)
-    # Begin another window if the number of ready samplers has changed.
-    if _differ(sight.count(state.target), state.window.ready):
+    # Begin another window if the number of ready samplers has changed, or the clock was set back.
+    if _differ(sight.count(state.target), state.window.ready) or state.window.since > now:
         state = state.model_copy(update={"window": _new_window(sight, state.target, now)})
     # Add the learner's report to the window.
     if state.state == "Overridden" or sight.progress is None:

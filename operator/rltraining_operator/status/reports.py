@@ -38,7 +38,10 @@ def report_due_at(status: Status, settings: Settings) -> datetime | None:
 
 
 def is_report_due(status: Status, now: datetime, settings: Settings) -> bool:
-    """Returns whether the report of a running learner is due."""
+    """Returns whether the report of a running learner is due. A report from the future is out of
+    date: the clock was set back, or belongs to another machine than the previous leader's."""
+    if status.report_time is not None and status.report_time > now:
+        return True
     due = report_due_at(status, settings)
     return due is None or due <= now
 

@@ -52,6 +52,11 @@ def test_the_job_gets_more_samplers_while_its_learner_waits_for_data() -> None:
     assert world.counts == (0, 0)
 
 
+def test_the_number_follows_the_learner_though_the_clock_was_set_back() -> None:
+    world = learn(following().up(), 10.0).after(-3600)
+    assert number(learn(world, 60.0)) == (4, "Active")
+
+
 def test_a_learner_that_waits_without_updates_gets_no_more_samplers() -> None:
     """This happens when a replay memory is refilled after a restart."""
     world = learn(following().up(), 10.0)

@@ -24,6 +24,14 @@ def curve_steps(world: World) -> list[int]:
     return [point.environment_steps for point in world.status.curve]
 
 
+def test_progress_is_reported_though_the_clock_was_set_back(world: World) -> None:
+    world.after(6).say(report(10)).settle()
+    world.after(-3600).say(report(20)).settle()
+    world.after(6).say(report(30)).settle()
+    assert world.status.progress.environment_steps == 30
+    assert world.status.report_time == world.status.progress_time == world.now
+
+
 def test_progress_and_curve_are_written_at_most_every_five_seconds(world: World) -> None:
     world.after(6).say(report(10, curve=curve(10))).settle()
     assert (world.status.progress.environment_steps, curve_steps(world)) == (10, [10])
