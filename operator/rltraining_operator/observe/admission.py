@@ -15,6 +15,7 @@ REASONS = (
     ("failed quota", QUOTA_EXCEEDED),
     ("violates PodSecurity", "PodSecurityViolation"),
     ("cannot create resource", "OperatorForbidden"),
+    ("cannot get resource", "OperatorForbidden"),
     ("cannot patch resource", "OperatorForbidden"),
     (" is invalid: ", "Invalid"),
 )

@@ -281,6 +281,10 @@ def test_of_a_new_learner_that_is_not_ready_it_is_not_said_that_it_is_and_does_n
         (f'admission webhook "policy" denied the request: {LEARNER} has no owner', "AdmissionRefused"),
         (f'pods "{LEARNER}" is forbidden: no PriorityClass with name high was found', "AdmissionRefused"),
         (f'pods "{LEARNER}" is forbidden: User "x" cannot create resource "pods"', "OperatorForbidden"),
+        (
+            f'podgroups "{LEARNER}" is forbidden: User "x" cannot get resource "podgroups"',
+            "OperatorForbidden",
+        ),
         (f'Pod "{LEARNER}" is invalid: spec.containers[0].image: Required value', "Invalid"),
     ],
 )
