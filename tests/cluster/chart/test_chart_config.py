@@ -107,6 +107,13 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
     )
 
 
+def test_a_key_without_a_value_in_a_values_file_means_none(helm: Helm, tmp_path: Path) -> None:
+    values = {"watchNamespaces": None, "jobs": {"priorityClassName": None, "runtimeClassName": None}}
+    config = _load(helm.render(values), tmp_path)
+    assert config.namespaces == ()
+    assert (config.priority_class, config.runtime_class) == ("", "")
+
+
 def test_jobs_admit_the_operator_that_the_chart_installs(defaults: Rendered, tmp_path: Path) -> None:
     """The NetworkPolicy of a job names the operator's pods by their namespace and by labels that only this release has."""
     assert _load(defaults, tmp_path).settings.operator_peer == OPERATOR
