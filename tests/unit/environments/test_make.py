@@ -205,8 +205,28 @@ def test_a_bad_configuration_is_one_sentence(spec: Environment, sentence: str) -
             + "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')",
             r"making environment '\w+:Mine-v0' raised TypeError: unsupported operand .*",
         ),
+        (
+            MINE.replace("self.size, ", "int(None); self.size, ")
+            + "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')",
+            r"making environment '\w+:Mine-v0' raised TypeError: int\(\) argument must be .* \(\w+\.py, line \d+\)",
+        ),
+        (
+            MINE.replace("self.size, ", "self.close(hard=True); self.size, ")
+            + "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')",
+            r"making environment '\w+:Mine-v0' raised TypeError: .*keyword argument 'hard' \(\w+\.py, line \d+\)",
+        ),
     ],
-    ids=["import fails", "two lines", "note", "exit", "not registered", "no class", "constructor"],
+    ids=[
+        "import fails",
+        "two lines",
+        "note",
+        "exit",
+        "not registered",
+        "no class",
+        "constructor",
+        "argument of another call",
+        "keyword of another call",
+    ],
 )
 def test_what_the_users_code_does_wrong_is_the_first_line(
     user_module: Callable[[str], str], source: str, sentence: str
@@ -215,6 +235,18 @@ def test_what_the_users_code_does_wrong_is_the_first_line(
 
     assert isinstance(error, UserCodeError), error
     assert re.fullmatch(sentence, first_line(error)), str(error)
+
+
+def test_a_keyword_that_user_code_passes_on_is_named_with_its_field(
+    user_module: Callable[[str], str],
+) -> None:
+    factory = "\ndef make(**kwargs): return Mine(**kwargs)\n"
+    module = user_module(f"{MINE}{factory}gym.register(id='Mine-v0', entry_point='__MODULE__:make')")
+
+    error = refusal(Environment(id=f"{module}:Mine-v0", kwargs={"siez": 3}))
+
+    assert isinstance(error, BadConfiguration), error
+    assert re.fullmatch(r"spec\.environment\.kwargs: .* does not take them: .*'siez'", str(error)), str(error)
 
 
 def test_an_environment_that_cannot_be_closed_is_told_as_the_users(user_module: Callable[[str], str]) -> None:

@@ -13,6 +13,7 @@ from batches import in_turn, single
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import PassiveEnvChecker
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.environments.batch import SerialEnvironments
 from rltraining_trainer.environments.packing import pack_environments
@@ -296,3 +297,37 @@ def test_an_error_in_the_first_reset_of_a_packed_vector_environment_is_reported(
 
     with pytest.raises(UserCodeError, match=r"^environment 'Mine': reset raised OSError: no map"):
         Stepper(pack_environments(Closed(), "Mine"), "Mine").reset(0)
+
+
+class ReturnsValues(Returns):
+    """Returns ``observation`` as everything that ``step`` returns."""
+
+    def step(self, action: int) -> Any:
+        return self.observation
+
+
+FIVE = "(observation, reward, terminated, truncated, info)"
+
+
+@BATCHES
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ((AT_REST, 0.0, True), f"must return {FIVE}"),
+        ((AT_REST, 0.0, True, {}), f"must return {FIVE}"),
+        ((AT_REST, 0.0, True, False, {}, 1), f"must return {FIVE}"),
+        (None, f"must return {FIVE}"),
+        ((AT_REST, 0.0, False, False, None), "must return info as a dict"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*old step API")
+def test_what_gymnasiums_own_check_rejects_is_reported_like_our_checks(
+    batch: Callable[..., VectorEnv], values: Any, rule: str
+) -> None:
+    """gymnasium.make adds this check, whose errors are no ValueErrors."""
+
+    def make() -> gym.Env:
+        return PassiveEnvChecker(ReturnsValues(VECTOR, AT_REST, values))
+
+    mine = Stepper(pack_environments(batch([make]), "Mine"), "Mine")
+    assert error_of_step(mine) == f"environment 'Mine': step {rule}"

@@ -29,6 +29,11 @@ class Broken(gym.Wrapper):
     def __init__(self, env):
         raise RuntimeError("no simulator here")
 
+class Careless(gym.Wrapper):
+    def __init__(self, env, port=None):
+        super().__init__(env)
+        self.port = int(port)
+
 def nothing(env):
     return None
 """
@@ -113,12 +118,23 @@ def test_wrappers_are_applied_in_their_order_to_each_environment(num_envs: int, 
             r"\(\w+\.py, line 13\)",
         ),
         (
+            [{"entryPoint": "MODULE:Careless"}],
+            UserCodeError,
+            r"spec\.environment\.wrappers\[0\]: \w+:Careless\(environment\) raised TypeError: int\(\) argument .*"
+            r"\(\w+\.py, line 18\)",
+        ),
+        (
+            [{"entryPoint": "MODULE:Careless", "kwargs": {"prot": 1}}],
+            BadConfiguration,
+            r"spec\.environment\.wrappers\[0\]\.kwargs: \w+:Careless does not take them: TypeError: .*'prot'",
+        ),
+        (
             [{"entryPoint": "MODULE:nothing"}],
             UserCodeError,
             r"spec\.environment\.wrappers\[0\]: \w+:nothing must return a gymnasium\.Env, got NoneType",
         ),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_an_unusable_wrapper_is_reported_in_one_sentence(
     num_envs: int, wrappers: list[dict[str, Any]], kind: type[Exception], sentence: str, module: str

@@ -28,6 +28,7 @@ from rltraining_trainer.environments.batch import (
 from rltraining_trainer.environments.checked_batch import check_batch
 from rltraining_trainer.environments.extras import NotInstalled, missing_extra, register_extra
 from rltraining_trainer.environments.lookup import find_registered, sentence_of
+from rltraining_trainer.environments.mistakes import rejects_keywords
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.processes import InProcesses
 from rltraining_trainer.environments.single import SingleEnvironment
@@ -180,16 +181,23 @@ def making(spec: Environment) -> Iterator[None]:
     except TrainerError:
         raise
     except BaseException as error:
+        raised = _raised_by_constructor(error)
         # An unexpected or a missing keyword argument.
-        if isinstance(error, TypeError) and "argument" in text_of(error):
-            # Gymnasium appends the creator and all kwargs to the message of Python.
-            sentence, _, _ = sentence_of(error).partition(" was raised from the environment creator")
+        if rejects_keywords(raised, spec.kwargs):
             raise BadConfiguration(
-                f"spec.environment.kwargs: {spec.id!r} does not take them: {sentence}"
+                f"spec.environment.kwargs: {spec.id!r} does not take them: {sentence_of(raised)}"
             ) from error
         raise missing_extra(spec.id, error) or user_code_error(
-            f"making environment {spec.id!r}", error
+            f"making environment {spec.id!r}", raised
         ) from error
+
+
+def _raised_by_constructor(error: BaseException) -> BaseException:
+    """Returns the TypeError of an environment's constructor, to which gymnasium adds its kwargs in a
+    new TypeError, or ``error`` itself."""
+    cause = error.__cause__
+    is_wrapped = type(cause) is type(error) and " was raised from the environment creator" in text_of(error)
+    return cause if cause is not None and is_wrapped else error
 
 
 def make_spaces(spec: Environment) -> tuple[Space, Space]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import traceback
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import passive_env_checker
 
 from rltraining_trainer.environments.magnitudes import numbers_in, overflow_error
 from rltraining_trainer.environments.nested_spaces import Path, dotted, items_of
-from rltraining_trainer.errors import EnvironmentRaised, TrainerError, UserCodeError, user_code_error
+from rltraining_trainer.errors import (
+    EnvironmentRaised,
+    TrainerError,
+    UserCodeError,
+    text_of,
+    user_code_error,
+)
 from rltraining_trainer.user_trace import user_trace
 
 RETURNS = {
@@ -21,6 +29,8 @@ RETURNS = {
 SIGNATURES = {"reset": "reset(self, *, seed=None, options=None)", "step": "step(self, action)"}
 WRONG_SIGNATURE = re.compile(r"\(\) (got an unexpected keyword argument|takes \d|missing \d)")
 """The message of a call with arguments that the method does not have."""
+
+UNEXPECTED_KEYWORD = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
 
 class WrongObservation(ValueError):
@@ -80,6 +90,23 @@ def check_integers(observation: Any, space: spaces.Space) -> None:
         )
 
 
+def rejects_keywords(error: BaseException, given: Container[str]) -> bool:
+    """Returns whether a call raised ``error`` because of its keywords.
+
+    A TypeError that the called code raised later, such as that of ``int(None)``, has frames of user
+    code. It concerns the keywords only if it names one of them, which the code passed on.
+
+    Args:
+        error: The exception of the call.
+        given: Names of the keywords that the user gave.
+    """
+    text = text_of(error)
+    if not isinstance(error, TypeError) or "argument" not in text:
+        return False
+    named = UNEXPECTED_KEYWORD.search(text)
+    return not user_trace(error)[0] or (named is not None and named[1] in given)
+
+
 def environment_error(
     name: str, method: str, error: BaseException, space: spaces.Space, observations: Iterable[Any] = ()
 ) -> TrainerError:
@@ -122,6 +149,8 @@ def mistake(
         return str(error)
     if isinstance(error, TypeError) and WRONG_SIGNATURE.search(str(error)) and not user_trace(error)[0]:
         return f"must be defined as {SIGNATURES[method]}, but raised TypeError: {error}"
+    if (rule := _rule_of_gymnasium(error, method)) is not None:
+        return rule
     is_described = isinstance(error, WrongObservation)
     if not is_described:
         if not isinstance(error, ValueError | TypeError | KeyError) or user_trace(error)[0]:
@@ -131,6 +160,20 @@ def mistake(
     # Find the part of an observation that is wrong.
     wrong = (_wrong_observation(observation, space) for observation in observations)
     return next(filter(None, wrong), str(error) if is_described else None)
+
+
+def _rule_of_gymnasium(error: BaseException, method: str) -> str | None:
+    """Describes what gymnasium's own check of the first step rejects, as a clause.
+
+    That check raises before ours. Returns None for an error of another origin.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames or frames[-1][0].f_code.co_filename != passive_env_checker.__file__:
+        return None
+    text = text_of(error)
+    if "tuple" in text and method == "step":
+        return f"must return {RETURNS[method]}"
+    return "must return info as a dict" if "info" in text else None
 
 
 def _wrong_observation(observation: Any, space: spaces.Space, path: Path = ()) -> str | None:

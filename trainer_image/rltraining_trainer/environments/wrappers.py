@@ -12,14 +12,8 @@ import gymnasium as gym
 from gymnasium import wrappers as gymnasium_wrappers
 from rltraining_api.environment import Wrapper
 
-from rltraining_trainer.errors import (
-    BadConfiguration,
-    UserCodeError,
-    one_line,
-    text_of,
-    user_code,
-    user_code_error,
-)
+from rltraining_trainer.environments.mistakes import rejects_keywords
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
 
 REFUSED = {
     "NormalizeObservation": "its statistics stay in one environment and are not part of the policy; "
@@ -52,7 +46,7 @@ class Wrapping:
         try:
             wrapped = self.factory(environment, **self.kwargs)
         except BaseException as error:
-            if isinstance(error, TypeError) and "argument" in text_of(error):
+            if rejects_keywords(error, self.kwargs):
                 raise BadConfiguration(
                     f"{self.field}.kwargs: {self.title} does not take them: {one_line(error)}"
                 ) from error
