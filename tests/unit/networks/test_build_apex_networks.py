@@ -23,6 +23,7 @@ ARM = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.flo
 
 FITTING = [
     (MLP, spaces.Box(-1, 1, (3,), np.float32)),
+    (MLP, spaces.Box(-1, 1, (), np.float32)),
     (MLP, spaces.Discrete(4, start=-2)),
     (NATURE, spaces.Box(0, 255, (44, 44, 3), np.uint8)),
     (IMPALA, spaces.Box(0, 255, (24, 32, 3), np.uint8)),

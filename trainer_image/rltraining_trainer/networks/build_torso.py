@@ -60,7 +60,10 @@ def build_flattener(
     if isinstance(space, PackedSpace):
         torso = PartsTorso(space, _flat_encoders(space), normalizer)
     else:
-        torso = nn.Sequential(_encoder(space, normalizer), nn.Flatten())
+        # A single number has no axis that Flatten could begin at.
+        is_number = isinstance(space, spaces.Box) and space.shape == ()
+        flatten = nn.Unflatten(0, (-1, 1)) if is_number else nn.Flatten()
+        torso = nn.Sequential(_encoder(space, normalizer), flatten)
     return torso, _features(torso, space, network)
 
 
