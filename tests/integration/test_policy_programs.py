@@ -74,7 +74,20 @@ class Formal(gym.Env):
     observation_space, action_space = spaces.Box(-limit, limit, (4,), np.float32), spaces.Discrete(2)
 
 
+class Parts(gym.Env):
+    """An environment of several parts, whose first one is not a vector of floats."""
+
+    observation_space = spaces.Dict(
+        {"gear": spaces.Discrete(3), "speed": spaces.Box(0, 9, (2,)), "time": spaces.Box(0, 9, ())}
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return self.observation_space.sample(), {}
+
+
 gym.register("Noise-v0", Noise)
+gym.register("Parts-v0", Parts)
 gym.register("Formal-v0", Formal)
 
 
@@ -196,6 +209,11 @@ def test_the_onnx_model_acts_as_the_policy(
 
 def test_bounds_that_are_the_largest_float_are_no_reason_to_refuse_a_policy() -> None:
     assert to_onnx(make_policy(f"{__name__}:Formal-v0", MLP, {"impala": {}}))
+
+
+def test_observations_whose_first_part_is_not_a_vector_can_be_exported() -> None:
+    """torch.export has no reason to assume that all parts have the same batch size."""
+    assert to_onnx(make_policy(f"{__name__}:Parts-v0", MLP, {"impala": {}}))
 
 
 @pytest.mark.parametrize("write", [to_exported_program, to_onnx])

@@ -47,8 +47,8 @@ class PartsTorso(nn.Module):
     def encode(self, observation: Packed) -> Tensor:
         """Returns the features of all parts ``[N, K]``."""
         parts = self._unpack(observation)
-        batch = parts[0].shape[0]
-        features = [parts[i].reshape(batch, -1) for i in self._vectors]
+        # Each part has the size of its own batch: torch.export does not know that all have the same.
+        features = [parts[i].reshape(parts[i].shape[0], -1) for i in self._vectors]
         if self.normalizer is not None and features:
             features = [self.normalizer(torch.cat(features, 1))]
         for i, encoder in zip(self._others, self.encoders, strict=True):
