@@ -107,6 +107,17 @@ def branching_torso(space: spaces.Space) -> nn.Module:
     return Branching()
 
 
+class FixedBatch(nn.Module):
+    """A user's network in which tracing makes the batch size a constant."""
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return observation.reshape(len(observation), -1)
+
+
+def fixed_batch_torso(space: spaces.Space) -> nn.Module:
+    return FixedBatch()
+
+
 class ImageEnv(gym.Env):
     """Episodes of eight steps of noise, without pictures; actions start at 3."""
 

@@ -171,6 +171,15 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
     assert "as TorchScript the network gives other results" in caplog.text
 
 
+def test_the_warning_names_what_torchscript_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(JOBS, "fixed", ({"id": "CartPole-v1"}, {"entryPoint": "policies:fixed_batch_torso"}))
+    export_policy(tmp_path / "policy", *trained("fixed"), PROGRESS)
+    reason = "cannot be made into TorchScript: RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+    assert reason in caplog.text
+
+
 @pytest.mark.parametrize("ending", ["", "/"])
 def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, folder: Path, ending: str) -> None:
     assert Policy.load(f"{tmp_path}{ending}").description.job == "discrete"

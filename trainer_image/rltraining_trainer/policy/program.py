@@ -206,5 +206,12 @@ def program_errors(policy: Policy, form: str) -> Iterator[None]:
     except Exception as error:
         cause = error.__cause__ if isinstance(error, TrainerError) and error.__cause__ else error
         raise ProgramError(
-            f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(cause)}"
+            f"spec.network.{policy.description.network.name}: cannot be made into {form}: {_reason(cause)}"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Returns an error in one line. A message of TorchScript's interpreter names the cause in its last
+    line, after a traceback."""
+    message = str(error).strip()
+    return message.splitlines()[-1] if "Traceback of TorchScript" in message else one_line(error)
