@@ -106,6 +106,19 @@ def test_learners_with_slices_have_one_epoch_and_each_group_another(tmp_path: Pa
     assert all(epochs)
 
 
+def test_a_group_that_has_made_no_update_has_another_epoch_than_the_next(tmp_path: Path) -> None:
+    """A sampler whose gradient was refused continues its rollout in the same epoch, and A2C makes one gradient of it."""
+    learners, samplers = make(tmp_path, {"a2c": A2C})
+    before = [answer["place"] for sampler in samplers for answer in sampler.last]
+    for sampler in samplers:
+        sampler.push(gradient_like(learners.parameters, 1))
+    learners.leave()
+    learners.form()
+    answers = [answer for sampler in samplers for answer in sampler.last]
+    assert [answer["used"] for answer in answers] == [False, False]
+    assert not {answer["place"][0] for answer in answers} & {epoch for epoch, *_ in before}
+
+
 def test_no_sampler_is_answered_while_a_slice_is_missing(tmp_path: Path) -> None:
     learners, (first, second) = make(tmp_path, {"a3c": A3C})
     first.push(gradient_like(learners.parameters, 1))

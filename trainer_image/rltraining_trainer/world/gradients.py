@@ -117,7 +117,7 @@ class LearnerGradients(DataPath, Generic[P]):
         self._incarnation, self._gather, self._stopping = incarnation, gather_state, stopping
         self._source = self._make_source()
         self._server = GradientServer(self._source, models, read)
-        self._epoch, self._complete = "", False
+        self._epoch, self._complete, self._groups = "", False, 0
         self._last_batch = float("-inf")
         self._credits: CreditControl | None = None
         # Of several learners the first one hands out credits.
@@ -184,6 +184,7 @@ class LearnerGradients(DataPath, Generic[P]):
             return
         if self.shares_state or self._index == 0:
             self._epoch = self._next_epoch()
+            self._groups += 1
         self._limit_gradients()
         self._source.restart(self._epoch)
         self._source.release()
@@ -260,7 +261,8 @@ class LearnerGradients(DataPath, Generic[P]):
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
     def _next_epoch(self) -> str:
-        return f"{self._incarnation}.{self._models.version}"
+        # Not the version, which may be the same in two groups: a sampler would use its rollout again.
+        return f"{self._incarnation}.{self._groups}"
 
 
 class SamplerGradients(SamplerPath):
