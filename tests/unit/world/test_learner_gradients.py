@@ -119,6 +119,20 @@ def test_a_group_that_has_made_no_update_has_another_epoch_than_the_next(tmp_pat
     assert not {answer["place"][0] for answer in answers} & {epoch for epoch, *_ in before}
 
 
+def test_gradients_of_an_update_that_was_not_made_are_refused(tmp_path: Path) -> None:
+    """Otherwise their samplers would not send the steps and returns again, which no update has counted."""
+    learners, samplers = make(tmp_path, {"a2c": A2C})
+    for sampler in samplers:
+        sampler.push(gradient_like(learners.parameters, 1))
+    assert [len(run.take(0.0)) for run in learners.runs] == [1, 1]
+    learners.leave()
+    learners.form()
+    assert [answer["used"] for sampler in samplers for answer in sampler.last] == [False, False]
+    assert (learners.counts("applied"), learners.counts("dropped")) == ([0, 0], [1, 1])
+    for path in learners.paths:
+        path._source.check_valid()
+
+
 def test_no_sampler_is_answered_while_a_slice_is_missing(tmp_path: Path) -> None:
     learners, (first, second) = make(tmp_path, {"a3c": A3C})
     first.push(gradient_like(learners.parameters, 1))

@@ -118,6 +118,33 @@ def test_a_batch_survives_its_group(learner: Learner) -> None:
     assert learner.batches == [1]
 
 
+def test_a_batch_of_a_path_that_does_not_keep_it_is_dropped_with_its_group(learner: Learner) -> None:
+    """Samplers would make gradients with the parameters before this update, and the next update would use them."""
+    learner.path.keeps_batch = False
+    learner.train(GroupChanged("one died"), UPDATE, DONE, batches=range(1, 100))
+    assert learner.batches == [2]
+
+
+def test_an_update_after_which_a_learner_is_lost_is_published(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise samplers of this learner would act with older parameters than those of the others."""
+    ticks: list[int] = []
+    monkeypatch.setattr(learner.path, "tick", lambda: ticks.append(learner.run.models.version))
+    monkeypatch.setattr(learner.path, "leave_group", lambda: ticks.append(0))
+
+    def update(batch: Any, reduce: Any) -> dict[str, float]:
+        Learner._update(learner, batch, reduce)
+        raise GroupChanged("one died")
+
+    monkeypatch.setattr(learner, "_update", update)
+    learner.train(UPDATE, DONE, batches=[1])
+    assert ticks[:2] == [2, 0], "samplers are answered before the next group forms"
+    _, published = learner.run.models.newer_than(0)
+    assert published is not None
+    assert torch.equal(published, learner.algorithm.parameters)
+
+
 def test_a_batch_is_dropped_if_all_learners_roll_back_to_a_checkpoint(holder: Learner) -> None:
     holder.train(GroupChanged("one died"), UPDATE, DONE, batches=range(1, 100))
     assert holder.batches == [2]

@@ -21,6 +21,8 @@ class DataPath:
     """Whether every learner holds the complete state. Otherwise each holds a slice, and all roll back together."""
     sends_large = False
     """Whether messages should use shared memory where possible (see ``Endpoint``)."""
+    keeps_batch = True
+    """Whether a batch that was not used yet is still valid after a learner was lost or has joined."""
     leads = False
     """Whether only learner 0 decides that there is enough data for an update."""
 

@@ -79,6 +79,8 @@ class LearnerGradients(DataPath, Generic[P]):
     Every push is counted exactly once: ``pushed = applied + dropped + queued``.
     """
 
+    keeps_batch = False
+
     def __init__(
         self,
         aggregate: Aggregate,
@@ -174,6 +176,8 @@ class LearnerGradients(DataPath, Generic[P]):
 
     def leave_group(self) -> None:
         self._complete = False
+        if isinstance(self._source, SynchronousGradients):
+            self._source.discard()
         self._source.restart("")
         self._source.release()
 

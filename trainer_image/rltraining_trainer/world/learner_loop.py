@@ -245,8 +245,15 @@ class LearnerLoop:
 
     def _form_new_group(self) -> None:
         """Forms a group after a learner was lost or has joined. Keeps the batch if it can still be used."""
+        if self.paths.shares_whole and self.updates != self._published:
+            # The update was made before the learner was lost.
+            self.publish()
+            for path in self.paths.all():
+                path.tick()
         for path in self.paths.all():
             path.leave_group()
+        if not all(path.keeps_batch for path in self.paths.all()):
+            self._batch = None
         if not self.paths.shares_whole:
             # A slice of the state is lost: all learners return to the newest checkpoint.
             self._batch = None

@@ -48,6 +48,7 @@ class SynchronousGradients(GradientSource[P]):
         self._patience, self._deadline, self._count = patience, deadline, count
         self._clock = clock
         self._entries: dict[str, Entry[P]] = {}  # for this place, by sender
+        self._in_use: list[Entry[P]] = []  # between take and release
         self._since: float | None = None  # arrival of the first entry
         self._awaited = patience.awaited(0)
         self._next = self.place
@@ -112,7 +113,7 @@ class SynchronousGradients(GradientSource[P]):
             self._patience.on_arrival(used)
             self._applied += len(used)
             self._taken = len(used)
-            self._answer_later(list(used.values()), used=True)
+            self._in_use = list(used.values())
             self._entries = {}
             self._busy = True
             self._next = self._following(over=self.place.position + 1 >= self.exchanges)
@@ -123,10 +124,18 @@ class SynchronousGradients(GradientSource[P]):
         with self._changed:
             self._next = self._following(over=True)
 
+    def discard(self) -> None:
+        """Drops the gradients that were taken, since their update is not made. Call ``restart`` afterwards."""
+        with self._changed:
+            self._applied -= len(self._in_use)
+            self._drop(self._in_use)
+            self._in_use, self._taken = [], 0
+
     def restart(self, epoch: str) -> None:
         with self._changed:
             self._drop(list(self._entries.values()))
-            self._entries, self._taken = {}, 0
+            self._entries = {}
+            self._finish_update()
             self._patience.reset()
             self._busy = True
             self._next = Place(epoch)
@@ -134,7 +143,7 @@ class SynchronousGradients(GradientSource[P]):
     def release(self) -> None:
         """Starts the next place."""
         with self._changed:
-            self._taken = 0
+            self._finish_update()
             sums = self._begin(self._next) if self._busy else []
         send_replies(sums)
         super().release()
@@ -146,6 +155,11 @@ class SynchronousGradients(GradientSource[P]):
     @property
     def _hands_out(self) -> bool:
         return super()._hands_out and not self._busy
+
+    def _finish_update(self) -> None:
+        """Answers the gradients that were taken with the next release."""
+        self._answer_later(self._in_use, used=True)
+        self._in_use, self._taken = [], 0
 
     def _begin(self, place: Place) -> list[Callable[[], None]]:
         """Starts ``place``. Returns answers to samplers that wait for a sum."""
