@@ -217,6 +217,12 @@ def test_nobody_at_the_address_is_peer_lost(serve: Serve) -> None:
         endpoint.dial(f"uv://127.0.0.1:{port}").call("echo", 1).result()
 
 
+def test_a_peer_that_had_no_url_when_it_reported_is_lost(serve: Serve) -> None:
+    """A sampler whose endpoint reopens announces its shard like this. torch would raise ValueError in the learner's loop."""
+    with pytest.raises(PeerLost, match="no address"):
+        serve().dial("").call("echo", 1).result()
+
+
 def test_a_peer_of_before_a_restart_is_lost(serve: Serve) -> None:
     endpoint = serve({"echo": echo})
     peer = endpoint.dial(endpoint.url)

@@ -134,7 +134,12 @@ class Endpoint:
         atexit.unregister(self.stop)
 
     def dial(self, url: str) -> Peer:
-        """Returns the peer at `url`, without connecting: the first call connects."""
+        """Returns the peer at `url`, without connecting: the first call connects.
+
+        Raises PeerLost if `url` is empty: the peer's endpoint was stopped when it reported its URL.
+        """
+        if not url:
+            raise PeerLost("the peer has no address: its endpoint is stopped")
         agent = self._agent
         if agent is None:
             raise PeerLost(f"endpoint {self.name} is not started")
