@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,11 +16,14 @@ from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg,
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex, Sac, Td3
-from rltraining_api.environment import Normalize
+from rltraining_api.environment import Environment, Normalize
+from rltraining_trainer.algorithms.apex import learn
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.checkpoint import restore_rng, rng_state, snapshot
+from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.errors import Diverged
+from rltraining_trainer.group import GroupChanged
 from through_a_file import restore
 from torch import Tensor
 
@@ -300,3 +305,34 @@ def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy(make: Make, r
         learner.step(batch_for(learner))
 
     assert torch.equal(learner.parameters, before)
+
+
+@pytest.mark.parametrize("step", ["merge_moments", "maximum", "reduce"])
+def test_a_batch_is_discarded_if_a_learner_is_lost_at_any_step_of_the_update(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Otherwise its samples would count as outstanding for the rest of the run."""
+
+    def lose(*arguments: Any) -> Any:
+        raise GroupChanged("one died")
+
+    learner, discarded, updates = dqn(), list[Any](), list[Any]()
+    run = SimpleNamespace(
+        take_moments=list,
+        maximum=lose if step == "maximum" else lambda value: value,
+        train=lambda sample, update: updates.append(update),
+    )
+    replay = SimpleNamespace(sample=None, discard=discarded.append)
+    world: Any = SimpleNamespace(
+        settings=SimpleNamespace(replay=None, batch_size=len(WEIGHTS)),
+        spec=SimpleNamespace(reproducible=None, environment=Environment(id="Bandit-v0")),
+        replay=lambda *arguments, **options: replay,
+        run=lambda algorithm: run,
+    )
+    learn(world, learner, columns={"reward": Column((), torch.float32)})
+    if step == "merge_moments":
+        monkeypatch.setattr(learner, "merge_moments", lose)
+    batch: Any = SimpleNamespace(items=batch_for(learner, 0), weights=WEIGHTS, largest_weight=1.0)
+    with pytest.raises(GroupChanged):
+        updates[0](batch, lose if step == "reduce" else lambda values, count: count)
+    assert discarded == [batch]

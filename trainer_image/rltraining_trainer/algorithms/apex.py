@@ -42,20 +42,21 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
 
     def update(batch: ReplayBatch | None, reduce: Reduce) -> dict[str, Tensor]:
         """One update of all learners. None: only other learners have a batch."""
-        learner.merge_moments(run.take_moments(), reduce)
-        # The largest importance weight of all learners is 1.
-        largest = batch.largest_weight if batch is not None else 0.0
-        normalizer = run.maximum(largest)
-        if batch is None:
-            return learner.step(None, reduce=reduce)[1]
-        items: Any = batch.items
-        if learner.updates == begun:
-            for warning in scale_warnings(world.spec, settings, items):
-                run.warn(warning.reason, warning.message)
         try:
+            learner.merge_moments(run.take_moments(), reduce)
+            # The largest importance weight of all learners is 1.
+            largest = batch.largest_weight if batch is not None else 0.0
+            normalizer = run.maximum(largest)
+            if batch is None:
+                return learner.step(None, reduce=reduce)[1]
+            items: Any = batch.items
+            if learner.updates == begun:
+                for warning in scale_warnings(world.spec, settings, items):
+                    run.warn(warning.reason, warning.message)
             priorities, terms = learner.step(items, batch.weights, normalizer / largest, reduce)
         except BaseException:
-            replay.discard(batch)
+            if batch is not None:
+                replay.discard(batch)
             raise
         replay.update_priorities(batch, priorities)
         return terms
