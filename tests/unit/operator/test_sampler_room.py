@@ -84,7 +84,7 @@ GANG = pytest.mark.parametrize("key", ["volcano", "coscheduling"])
 
 @GANG
 def test_the_sampler_of_a_gang_is_created_while_the_learner_waits_for_it(key: str) -> None:
-    """Otherwise each of the two waits for the other for ever."""
+    """Otherwise each of the two would wait for the other without end."""
     world = make_world(runPolicy={"schedulingPolicy": {key: {}}})
     full = AdmissionFailure("QuotaExceeded", "exceeded quota")
     world.rejects = lambda child: full if "-sampler-" in child["metadata"]["name"] else None

@@ -116,13 +116,11 @@ class DiagonalGaussian(BoxActions):
         low, high = self._bounds
         if low is None and high is None:
             return mean, log_std
-        if (
-            not log_std.requires_grad
-        ):  # acting, where a function with gradients would take three times as long
+        # Acting needs no gradients, and a function with gradients takes three times as long.
+        if not log_std.requires_grad:
             return mean, log_std.clamp(low, high)
-        return mean, _Bounded.apply(
-            log_std, -math.inf if low is None else low, math.inf if high is None else high
-        )
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        return mean, _Bounded.apply(log_std, low, high)
 
 
 class SquashedGaussian(DiagonalGaussian):

@@ -47,7 +47,7 @@ class PartsTorso(nn.Module):
     def encode(self, observation: Packed) -> Tensor:
         """Returns the features of all parts ``[N, K]``."""
         parts = self._unpack(observation)
-        # Each part has the size of its own batch: torch.export does not know that all have the same.
+        # Take the batch size of each part from this part: torch.export does not know that all are equal.
         features = [parts[i].reshape(parts[i].shape[0], -1) for i in self._vectors]
         if self.normalizer is not None and features:
             features = [self.normalizer(torch.cat(features, 1))]
