@@ -52,8 +52,8 @@ def test_no_warning_of_observations(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reward", "scale"),
     [
-        ({"sac": {}}, -16_300.0, "spec.algorithm.sac.rewardScale to 0.0001"),
-        ({"dqnApex": {"rewardScale": 0.1}}, 2500.0, "spec.algorithm.dqnApex.rewardScale to 0.0001"),
+        ({"sac": {}}, -16_300.0, "spec.algorithm.sac.rewardScale to 0.001"),
+        ({"dqnApex": {"rewardScale": 0.1}}, 2500.0, "spec.algorithm.dqnApex.rewardScale to 0.001"),
     ],
 )
 def test_large_rewards_should_be_scaled(algorithm: dict[str, Any], reward: float, scale: str) -> None:

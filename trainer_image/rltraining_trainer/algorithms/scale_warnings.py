@@ -34,7 +34,7 @@ def scale_warnings(spec: JobSpec, settings: Apex, batch: Mapping[str, Tensor]) -
         )
         yield Warning(reason="LargeObservations", message=message)
     if not isinstance(settings, R2d2) and (largest := _largest(batch["reward"])) > LARGE_REWARD:
-        scale = settings.reward_scale * 10.0 ** -math.floor(math.log10(largest))
+        scale = settings.reward_scale * 10.0 ** (1 - math.floor(math.log10(largest)))
         message = (
             f"rewards of environment {environment.id!r} reach {largest:,.0f}, from which a network hardly learns: "
             f"set spec.algorithm.{spec.algorithm.name}.rewardScale to {scale:g}, which changes no reported return"
