@@ -78,6 +78,26 @@ def test_a_recurrent_policy_remembers_until_an_episode_begins() -> None:
     np.testing.assert_allclose(policy.act(observations[0]), first[0], rtol=1e-5)
 
 
+def test_a_state_of_another_batch_is_reported_with_the_remedy() -> None:
+    policy = make("discrete-lstm")
+    policy.act(np.zeros(4))
+    with pytest.raises(ValueError, match=r"given 3 observations, but .* that of 1: call reset\(\) first"):
+        policy.act(np.zeros((3, 4)))
+    policy.reset()
+    assert policy.act(np.zeros((3, 4))).shape == (3,)
+    with pytest.raises(ValueError, match=r"given 2 values of first for 3 observations"):
+        policy.act(np.zeros((3, 4)), first=[True, False])
+
+
+def test_first_may_be_a_list_or_one_bool() -> None:
+    policy = make("continuous-lstm")
+    observation = policy.observation_space.sample()
+    begin, later = policy.act(observation), policy.act(observation)
+    assert begin != later
+    np.testing.assert_array_equal(policy.act(observation, first=True), begin)
+    np.testing.assert_array_equal(policy.act(observation[None], first=[False])[0], later)
+
+
 def test_drawn_actions_differ_and_the_likeliest_do_not() -> None:
     policy = make("continuous")
     observation = policy.observation_space.sample()

@@ -139,7 +139,7 @@ class Policy:
         observation: Any,
         *,
         deterministic: bool = True,
-        first: np.ndarray | None = None,
+        first: Any = None,
         action_mask: Any = None,
     ) -> Any:
         """Returns the action for an observation, or actions ``[B, ...]`` for a batch ``[B, ...]``.
@@ -150,15 +150,24 @@ class Policy:
             observation: One observation of the environment, or a batch.
             deterministic: Whether to return the most likely action. Otherwise an action is sampled
                 with torch's global generator, unless the algorithm's policy is deterministic.
-            first: ``[B]`` bool, whether an observation begins an episode, which resets the state.
+            first: ``[B]`` bools, whether an observation begins an episode, which resets the state.
             action_mask: ``[n]`` or ``[B, n]``, ``info["action_mask"]`` if the environment returns
                 one.
 
         Raises:
             ValueError: A part or the mask is missing, has another shape or type than in training, or
-                no action is valid.
+                no action is valid. The state of the network is that of another batch.
         """
         rows, single = to_batch(self.network_space, observation, action_mask)
+        if first is not None:
+            first = np.asarray(first, np.bool_).reshape(-1)
+            if len(first) != len(rows):
+                raise ValueError(f"act was given {len(first)} values of first for {len(rows)} observations")
+        if self._state and len(self._state[0]) != len(rows):
+            raise ValueError(
+                f"act was given {len(rows)} observations, but the policy's state is that of {len(self._state[0])}: "
+                "call reset() first, or use one policy for each batch of environments"
+            )
         action = self.act_packed(rows, deterministic=deterministic, first=first)
         return first_of(action) if single else action
 
