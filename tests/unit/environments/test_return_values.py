@@ -217,14 +217,15 @@ def test_a_method_with_the_arguments_of_old_gym_is_reported(batch: Callable[...,
     )
 
 
-def test_instances_with_different_spaces_are_reported() -> None:
+@pytest.mark.parametrize("batch", [SerialEnvironments, in_turn])
+def test_instances_with_different_spaces_are_reported(batch: Callable[..., VectorEnv]) -> None:
     sizes = iter((2, 2, 3))
 
     def make() -> gym.Env:
         return Returns(spaces.Box(-1, 1, (next(sizes),), np.float32), AT_REST, AT_REST)
 
     with pytest.raises(UserCodeError) as caught:
-        in_turn([make] * 3)
+        batch([make] * 3)
     assert str(caught.value) == (
         "spec.environment.id: all instances of the environment must have the same observation space, but one has "
         "Box(-1.0, 1.0, (2,), float32) and another has Box(-1.0, 1.0, (3,), float32)"

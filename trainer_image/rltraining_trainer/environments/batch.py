@@ -87,8 +87,13 @@ class SerialEnvironments(SyncVectorEnv):
     """
 
     def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
-        checked = [lambda make=make: CheckedEnvironment(make()) for make in makers]
-        super().__init__(checked, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+        """Makes the environments. Raises UserCodeError if their spaces differ."""
+        checked = [CheckedEnvironment(make()) for make in makers]
+        for one in checked:
+            given = one.observation_space, one.action_space
+            check_equal_spaces((checked[0].observation_space, checked[0].action_space), given)
+        made = [lambda one=one: one for one in checked]
+        super().__init__(made, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observations, info = super().reset(**kwargs)
