@@ -11,9 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
-from local_cluster_run import gone, make_job, on_python_path, running, trainer
+from local_cluster_run import PROGRAM, gone, make_job, on_python_path, running, trainer
 from rltraining_api.job import RLTrainingJob
-from rltraining_operator.local import backoff
+from rltraining_operator.local import WarmRuntime, backoff
+from rltraining_operator.local.runtime import Command
 
 LONG = 1200.0
 """Seconds of a wait that would show as a hang."""
@@ -190,6 +191,27 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+def test_a_start_that_is_cancelled_at_the_last_moment_leaves_no_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        runtime = WarmRuntime(PROGRAM)
+        await runtime.open(tmp_path / "runtime.log")
+        try:
+            command = Command(["sleep", "1000"], {}, tmp_path, tmp_path / "sleep.log", "sleep")
+            starting = asyncio.create_task(runtime.start(command))
+            template = await runtime._living_template()
+            while not any(started.done() for started in template._starting.values()):
+                await asyncio.sleep(0)
+            (process,) = template._children.values()
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            assert starting.cancelled()
+            await gone([process.pid])
+        finally:
+            await runtime.close()
+
+    asyncio.run(scenario())
 
 
 def test_when_the_parent_is_killed_nothing_is_left(tmp_path: Path) -> None:

@@ -193,6 +193,11 @@ class _Template:
         )
         try:
             return await started
+        except asyncio.CancelledError:
+            # The process may have started just before the cancellation.
+            if not started.cancelled() and started.exception() is None:
+                started.result().send_signal(signal.SIGKILL)
+            raise
         finally:
             self._starting.pop(number, None)
 
