@@ -83,7 +83,18 @@ class PodTemplate(ApiModel):
         for container in spec.get("containers", ()):
             for group in ("env", "volumeMounts", "ports"):
                 _items(container, group, LIST_KEYS[group])
+            _check_resources(container.get("resources"))
+            if not isinstance(container.get("envFrom") or [], list):
+                raise refusal("envFrom must be a list")
         return spec
+
+
+def _check_resources(resources: Any) -> None:
+    """Checks the part of a container into which the operator's defaults are merged."""
+    whole = resources or {}
+    kinds = [whole.get(kind) or {} for kind in ("requests", "limits")] if isinstance(whole, dict) else [whole]
+    if not all(isinstance(kind, dict) for kind in kinds):
+        raise refusal("resources must be an object with the objects requests and limits")
 
 
 def _items(owner: dict[str, Any], group: str, key: str) -> list[dict[str, Any]]:

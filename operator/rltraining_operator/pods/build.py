@@ -211,7 +211,7 @@ def _trainer(
     # Only the first learner sends to trackers. The template's sources are last, so that they override.
     secret = job.spec.tracking.secret_name if job.spec.tracking else None
     if secret is not None and (role, index) == ("learner", 0):
-        merged["envFrom"] = [{"secretRef": {"name": secret}}, *merged.get("envFrom", ())]
+        merged["envFrom"] = [{"secretRef": {"name": secret}}, *(merged.get("envFrom") or ())]
     return merged
 
 

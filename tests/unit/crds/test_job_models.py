@@ -158,6 +158,9 @@ PROBLEMS = {
     f"sampler: {TRAINER % 'volumeMounts: [{name: x}]'}": "each with a mountPath",
     "sampler: {template: {spec: {securityContext: {sysctls: [a]}}}}": "sysctls must be a list of objects, each",
     "sampler: {template: {spec: {securityContext: null}}}": "securityContext must be an object",
+    f"sampler: {TRAINER % 'resources: 2'}": "resources must be an object with the objects requests and limits",
+    f"sampler: {TRAINER % 'resources: {limits: 2}'}": "resources must be an object with the objects",
+    f"sampler: {TRAINER % 'envFrom: {name: a}'}": "envFrom must be a list",
     "sampler: {template: {metadata: {labels: null}}}": "labels must be an object of texts",
     "sampler: {template: {metadata: {annotations: {a: 1}}}}": "annotations must be an object of texts",
     "sampler: {template: {metadata: {labels: {rltraining.dev/role: learner}}}}": (

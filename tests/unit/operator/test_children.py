@@ -159,6 +159,12 @@ def test_only_the_first_learner_has_the_keys_of_the_trackers() -> None:
     assert list(sources.values()) == [[mine]] * 3
 
 
+def test_the_keys_of_the_trackers_do_not_need_other_sources() -> None:
+    tracking = {"wandb": {"project": "a"}, "secretName": "keys"}
+    made = pod(tracking=tracking, learner=template({"envFrom": None, "resources": None}))
+    assert made["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "keys"}}]
+
+
 def test_user_code_is_mounted_and_named() -> None:
     made = pod(code={"configMap": {"name": "mine"}})
     assert env(made)["RLTRAINING_CODE_DIR"] == "/etc/rltraining-code"
