@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rltraining.errors import UsageError
     from rltraining.sdk.client import JobChange, RLTrainingClient
     from rltraining.sdk.errors import (
         AccessDeniedError,
@@ -52,6 +53,7 @@ __all__ = [
     "Run",
     "ServerError",
     "UnreadableJobError",
+    "UsageError",
     "WaitTimeoutError",
     "train",
 ]
@@ -63,7 +65,6 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    where = (
-        "training" if name in ("Run", "train") else "sdk.errors" if name.endswith("Error") else "sdk.client"
-    )
+    places = {"Run": "training", "train": "training", "UsageError": "errors"}
+    where = places.get(name) or ("sdk.errors" if name.endswith("Error") else "sdk.client")
     return getattr(import_module(f"rltraining.{where}"), name)
