@@ -164,8 +164,6 @@ class LearnerReport(ApiModel):
     """The preset that gave the job's defaults."""
     incarnation: ReportedText = ""
     progress: Progress = Field(default_factory=Progress)
-    curve: Annotated[Curve, BeforeValidator(_not_too_many_points)] = ()
-    """In a termination message, reduced to the points that fit."""
     replay: ReplayStatus | None = None
     """Set for an algorithm that learns from a replay memory."""
     evaluation: EvaluationStatus | None = None
@@ -178,6 +176,9 @@ class LearnerReport(ApiModel):
     conditions: Annotated[tuple[ReportedCondition, ...], _first(REPORTED_CONDITIONS_MAX)] = ()
     warnings: Annotated[tuple[Warning, ...], _first(REPORTED_WARNINGS_MAX)] = ()
     time: AwareDatetime | None = None
+    curve: Annotated[Curve, BeforeValidator(_not_too_many_points)] = ()
+    """In a termination message, reduced to the points that fit. The last field, because the kubelet cuts the messages of
+    a pod with more than three containers."""
 
 
 class TerminationMessage(ApiModel):

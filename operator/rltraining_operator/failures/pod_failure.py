@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 from rltraining_api.contract import (
     PERMANENT_EXIT_CODES,
     TERMINATION_MESSAGE_BYTES_MAX,
@@ -149,14 +151,35 @@ def permanent_message(failure: PodFailure) -> str:
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:
-    """Parses the termination message of a trainer. Returns None for any other text, which user code
-    may have written."""
+    """Parses the termination message of a trainer, also one that the kubelet has cut. Returns None
+    for any other text, which user code may have written."""
     if len(text) > TERMINATION_MESSAGE_BYTES_MAX:
         return None
-    try:
+    with suppress(ValidationError):
         return TerminationMessage.model_validate_json(text, extra="ignore")
-    except ValidationError:
-        return None
+    with suppress(ValidationError):
+        return TerminationMessage.model_validate_json(_complete_parts(text), extra="ignore")
+    return None
+
+
+def _complete_parts(text: str) -> bytes:
+    """Returns a message whose end is missing without its incomplete parts, and any other text
+    unchanged. A kubelet keeps 12 KiB of the messages of a pod, divided by the number of its
+    containers."""
+    content = text.encode(errors="replace")
+    with suppress(ValueError):
+        from_json(content)
+        return content
+    try:
+        left = from_json(content, allow_partial="trailing-strings")
+    except ValueError:
+        return content
+    # Leave out the field of the report in which the text ends, and a report without progress.
+    report = left.pop("report", None) if isinstance(left, dict) else None
+    if isinstance(report, dict) and "progress" in list(report)[:-1]:
+        report.popitem()
+        left["report"] = report
+    return to_json(left)
 
 
 def summarize_termination_message(text: str) -> str:
