@@ -75,7 +75,7 @@ class Formal(gym.Env):
 
 
 class Parts(gym.Env):
-    """An environment of several parts, whose first one is not a vector of floats."""
+    """An environment of several parts. The first one is not a vector of floats."""
 
     observation_space = spaces.Dict(
         {"gear": spaces.Discrete(3), "speed": spaces.Box(0, 9, (2,)), "time": spaces.Box(0, 9, ())}

@@ -151,7 +151,7 @@ def permanent_message(failure: PodFailure) -> str:
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:
-    """Parses the termination message of a trainer, also one that the kubelet has cut. Returns None
+    """Parses the termination message of a trainer, even if the kubelet has cut it. Returns None
     for any other text, which user code may have written."""
     if len(text) > TERMINATION_MESSAGE_BYTES_MAX:
         return None
@@ -163,7 +163,7 @@ def parse_termination_message(text: str) -> TerminationMessage | None:
 
 
 def _complete_parts(text: str) -> bytes:
-    """Returns a message whose end is missing without its incomplete parts, and any other text
+    """Removes the incomplete parts at the end of a message that was cut. Returns any other text
     unchanged. A kubelet keeps 12 KiB of the messages of a pod, divided by the number of its
     containers."""
     content = text.encode(errors="replace")

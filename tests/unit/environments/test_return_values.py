@@ -325,7 +325,7 @@ FIVE = "(observation, reward, terminated, truncated, info)"
 def test_what_gymnasiums_own_check_rejects_is_reported_like_our_checks(
     batch: Callable[..., VectorEnv], values: Any, rule: str
 ) -> None:
-    """gymnasium.make adds this check, whose errors are no ValueErrors."""
+    """gymnasium.make adds this check. Its errors are no ValueErrors."""
 
     def make() -> gym.Env:
         return PassiveEnvChecker(ReturnsValues(VECTOR, AT_REST, values))

@@ -98,7 +98,7 @@ def test_a_log_standard_deviation_is_kept_within_its_bounds() -> None:
 
 
 def test_a_log_standard_deviation_beyond_its_bounds_can_return() -> None:
-    """Gradients are those of a descent: it moves against their sign."""
+    """A descent moves against the sign of the gradient."""
     distribution = DiagonalGaussian(box(-1, 1, (3,)), (-2.0, 1.0))
     log_std = torch.tensor([-9.0, 0.5, 9.0], requires_grad=True)
     _, entropy = distribution.log_prob_and_entropy(torch.cat((torch.zeros(3), log_std)), torch.zeros(3))

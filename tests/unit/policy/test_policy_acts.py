@@ -141,7 +141,7 @@ def test_short_episodes_do_not_crowd_out_long_ones() -> None:
 
 
 class Generous(CartPoleVectorEnv):
-    """Returns a reward of 1 in each step, also in those that only reset an environment."""
+    """Returns a reward of 1 in each step, also in a step that only resets an environment."""
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         observation, reward, *rest = super().step(action)

@@ -107,7 +107,7 @@ def test_learners_with_slices_have_one_epoch_and_each_group_another(tmp_path: Pa
 
 
 def test_a_group_that_has_made_no_update_has_another_epoch_than_the_next(tmp_path: Path) -> None:
-    """A sampler whose gradient was refused continues its rollout in the same epoch, and A2C makes one gradient of it."""
+    """After a refusal a sampler continues its rollout in the same epoch, and A2C makes one gradient of it."""
     learners, samplers = make(tmp_path, {"a2c": A2C})
     before = [answer["place"] for sampler in samplers for answer in sampler.last]
     for sampler in samplers:

@@ -128,7 +128,7 @@ def test_a_batch_of_a_path_that_does_not_keep_it_is_dropped_with_its_group(learn
 def test_an_update_after_which_a_learner_is_lost_is_published(
     learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise samplers of this learner would act with older parameters than those of the others."""
+    """Otherwise samplers of this learner would act with older parameters than the others."""
     ticks: list[int] = []
     monkeypatch.setattr(learner.path, "tick", lambda: ticks.append(learner.run.models.version))
     monkeypatch.setattr(learner.path, "leave_group", lambda: ticks.append(0))

@@ -96,7 +96,7 @@ class RunPaths:
         self.other_warnings: Callable[[], Iterable[Warning]] = tuple
         """Returns further problems, such as those of the recording."""
         self.own_warnings: list[Warning] = []
-        """Those of the algorithm."""
+        """Problems that the algorithm has reported."""
         self.received: list[StatsDelta] = []
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
