@@ -218,7 +218,7 @@ def test_nobody_at_the_address_is_peer_lost(serve: Serve) -> None:
 
 
 def test_a_peer_that_had_no_url_when_it_reported_is_lost(serve: Serve) -> None:
-    """A sampler announces its shard like this while its endpoint reopens. torch would raise ValueError in the learner's loop."""
+    """A sampler announces its shard like this while its endpoint reopens. torch would raise ValueError in the learner."""
     with pytest.raises(PeerLost, match="no address"):
         serve().dial("").call("echo", 1).result()
 
