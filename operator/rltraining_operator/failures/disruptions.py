@@ -7,7 +7,7 @@ progress, further disruptions count as failures, and `backoffLimit` ends the job
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rltraining_api.names import parse_pod_name
@@ -36,18 +36,23 @@ class DisruptionStreaks:
         }
         """Length, and environment steps at the last disruption, by pod."""
 
-    def classify(self, failure: PodFailure, times: int) -> tuple[FailureKind, PodFailure]:
-        """Classifies `times` failures of a pod, all like this one. Adds a note if their number
-        makes them count."""
+    def classify(self, failure: PodFailure, times: int) -> Iterator[tuple[FailureKind, PodFailure, int]]:
+        """Classifies `times` failures of a pod, all like this one. Yields each kind with the number of
+        failures of this kind, and adds a note to disruptions whose number makes them count."""
         kind = classify(failure)
         if kind is not FailureKind.DISRUPTION:
-            return kind, failure
-        length = self._streaks.get(failure.pod, (0, 0))[0] + times
+            yield kind, failure, times
+            return
+        before = self._streaks.get(failure.pod, (0, 0))[0]
+        length = before + times
         self._streaks[failure.pod] = length, self._steps
-        if length <= DISRUPTIONS_MAX:
-            return kind, failure
-        note = f"disruption {length} in a row without progress, counted as a failure"
-        return FailureKind.FAILURE, replace(failure, note=note)
+        # An operator that was away finds several at once, of which the first may not count.
+        uncounted = min(max(DISRUPTIONS_MAX - before, 0), times)
+        if uncounted:
+            yield kind, failure, uncounted
+        if uncounted < times:
+            note = f"disruption {length} in a row without progress, counted as a failure"
+            yield FailureKind.FAILURE, replace(failure, note=note), times - uncounted
 
     def to_ledger(self, counted: dict[str, LedgerEntry], observed: Observed) -> tuple[LedgerEntry, ...]:
         """Returns the ledger: the counted failures of existing pods, and the longest streaks of

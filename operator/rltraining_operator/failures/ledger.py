@@ -7,7 +7,7 @@ pod, and for each role the `indices` of the existing pods, from which a vanished
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -65,24 +65,26 @@ def count_failures(observed: Observed, policy: PodFailurePolicy | None, now: dat
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
         silent = exited_without_report(pod, observed, now)
         for failure, times in _new_ends(pod, entry, silent):
-            counts.append(_count(pod.role, failure, times, streaks, policy))
+            counts += _count(pod.role, failure, times, streaks, policy)
         restarts = max(entry.restarts, pod.failures)
         ended = entry.ended or pod.failed or silent is not None
         if restarts or ended:
             counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
     # Count pods that vanished without a deletion by the operator.
     for role, failure in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
-        counts.append(_count(role, failure, 1, streaks, policy))
+        counts += _count(role, failure, 1, streaks, policy)
     return FailureCounts(tuple(counts), streaks.to_ledger(counted, observed))
 
 
 def _count(
     role: Role, failure: PodFailure, times: int, streaks: DisruptionStreaks, policy: PodFailurePolicy | None
-) -> FailureCount:
+) -> Iterator[FailureCount]:
     """Classifies new failures. The user's rules take precedence, without a limit on disruptions."""
-    ruled = classify_by_rules(failure, policy)
-    kind, failure = (ruled, failure) if ruled else streaks.classify(failure, times)
-    return FailureCount(role, failure, times, kind)
+    if (ruled := classify_by_rules(failure, policy)) is not None:
+        yield FailureCount(role, failure, times, ruled)
+        return
+    for kind, classified, number in streaks.classify(failure, times):
+        yield FailureCount(role, classified, number, kind)
 
 
 def _new_ends(pod: Pod, entry: LedgerEntry, silent: PodFailure | None) -> Iterable[tuple[PodFailure, int]]:

@@ -52,6 +52,17 @@ def test_a_kill_that_comes_again_and_again_ends_the_job() -> None:
     assert f"disruption {DISRUPTIONS_MAX + 3} in a row without progress" in world.status.message
 
 
+def test_of_the_kills_while_the_operator_was_away_only_those_after_the_tenth_count() -> None:
+    world = make_world(runPolicy={"backoffLimit": 2}).up()
+    for _ in range(DISRUPTIONS_MAX + 2):
+        world.after(60).crash(LEARNER, 137)
+    world.settle()
+    assert (world.counts, world.status.phase) == ((2, DISRUPTIONS_MAX), "Running")
+    assert world.status.learner.restarts == DISRUPTIONS_MAX + 2
+    kill(world, 1)
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+
+
 def test_progress_ends_the_row() -> None:
     world = make_world(runPolicy={"backoffLimit": 0}).up()
     for steps in range(1, 5):
