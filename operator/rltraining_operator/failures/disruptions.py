@@ -38,7 +38,7 @@ class DisruptionStreaks:
 
     def classify(self, failure: PodFailure, times: int) -> Iterator[tuple[FailureKind, PodFailure, int]]:
         """Classifies `times` failures of a pod, all like this one. Yields each kind with the number of
-        failures of this kind, and adds a note to disruptions whose number makes them count."""
+        failures of this kind. Disruptions that count as failures get a note."""
         kind = classify(failure)
         if kind is not FailureKind.DISRUPTION:
             yield kind, failure, times
@@ -46,7 +46,7 @@ class DisruptionStreaks:
         before = self._streaks.get(failure.pod, (0, 0))[0]
         length = before + times
         self._streaks[failure.pod] = length, self._steps
-        # An operator that was away finds several at once, of which the first may not count.
+        # After an outage the operator finds several together, and the first of them may not count.
         uncounted = min(max(DISRUPTIONS_MAX - before, 0), times)
         if uncounted:
             yield kind, failure, uncounted
