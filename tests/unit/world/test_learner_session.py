@@ -12,7 +12,7 @@ import pytest
 import torch
 from discoverable import Discoverable
 from rltraining_trainer.transport import DeferredReply, Endpoint, RemoteError
-from rltraining_trainer.world.session import LearnerSession
+from rltraining_trainer.world.session import LearnerSession, MemberSession
 
 
 class Learner(Discoverable):
@@ -86,3 +86,35 @@ def test_an_error_in_the_answer_to_one_message_does_not_keep_the_next_from_being
     asked = [learner.asked.get(timeout=10) for _ in range(3)]
     assert asked == [("pull", None), ("push", 1), ("push", 2)]
     assert learner.session.answer["used"]
+
+
+def test_a_message_whose_answer_is_late_is_repeated_over_the_same_connection(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full shard or queue holds a message for hours if learner 0 is down, and each connection takes descriptors."""
+    dials: list[str] = []
+    dial = learner.endpoint.dial
+    monkeypatch.setattr(learner.endpoint, "dial", lambda url: dials.append(url) or dial(url))
+    context: Any = SimpleNamespace(token="secret", tls_port=None, stopping=threading.Event())
+    plain = MemberSession(context, learner.url, learner.endpoint, "data/push", alone=False, timeout=0.2)
+    parameters = LearnerSession(
+        context, learner.url, learner.endpoint, "data", torch.zeros(1), alone=False, timeout=0.2
+    )
+    for session in (plain, parameters):
+        dials.clear()
+        learner.owed = DeferredReply()
+        timer = threading.Timer(1.0, learner.owed.resolve, [learner.answer()])
+        timer.start()
+        session.attach()
+        session.send(number=1)
+        session.settle()
+        timer.join()
+        assert session.reconnects > 1
+        assert len(dials) == 1
+
+    # A new incarnation has another address.
+    learner.endpoint.stop()
+    learner.endpoint.start()
+    session.send(number=2)
+    session.settle()
+    assert len(dials) == 2

@@ -30,6 +30,9 @@ _LOG = logging.getLogger(__name__)
 SEND_TIMEOUT = 60.0
 """Default timeout of one message in seconds. It includes the time for which a full queue holds the sender back."""
 
+TIMER_SECONDS = 0.01
+"""torch ends a call up to this much before its timeout (0.1 ms was measured)."""
+
 REPORT_SECONDS = 0.5
 """Maximum seconds between two reports of a sampler, since the learner takes silent samplers for lost."""
 
@@ -88,7 +91,9 @@ class MemberSession:
         self._alone, self._timeout = alone, timeout
         self._backoff = Backoff()
         self._peer: Peer | None = None
-        self._silent = False  # a message timed out, although the connection works
+        self._silent = False  # the first request timed out, although the connection works
+        self._late = False  # likewise the last message
+        self._sent = 0.0  # when it was sent
         self._sequence = 0
         self._pending: tuple[dict[str, Any], Call] | None = None  # the message in transit
         self._attachments = 0
@@ -136,6 +141,7 @@ class MemberSession:
                 if self._is_answered(call):
                     self._pending = None
                 else:
+                    self._late = self._has_timed_out(self._sent)
                     self.attach()
                     self._send(message)
         finally:
@@ -145,6 +151,7 @@ class MemberSession:
         """Connects to the member. Retries without a limit. Raises Stopped."""
         self.attached = False
         stopping = self._context.stopping
+        reuses, self._late = self._late, False
         while True:
             try:
                 if self._alone:
@@ -154,7 +161,8 @@ class MemberSession:
                     self._url, self._context.token, stopping=stopping, tls_port=self._context.tls_port
                 )
                 url = document["url"]
-                if not (self._silent and self._peer is not None and self._peer.url == url):
+                is_same = self._peer is not None and self._peer.url == url
+                if self._peer is None or not (is_same and (self._silent or reuses)):
                     # Each connection takes descriptors until the process ends.
                     self._peer = self._endpoint.dial(url)
             except PeerLost as error:
@@ -162,6 +170,8 @@ class MemberSession:
             else:
                 if self._greet(self._peer):
                     break
+                if reuses:  # the connection does not work
+                    self._silent = reuses = False
             if self._backoff.wait(stopping):
                 raise Stopped("asked to end")
         self._backoff.reset()
@@ -193,7 +203,12 @@ class MemberSession:
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._peer is not None
+        self._sent = time.monotonic()
         self._pending = message, self._peer.call(self._service, message, timeout=self._timeout)
+
+    def _has_timed_out(self, sent: float) -> bool:
+        """Returns whether a lost call that was sent then has timed out, so that its connection may still work."""
+        return not self._alone and time.monotonic() >= sent + self._timeout - TIMER_SECONDS
 
     def _is_answered(self, call: Call) -> bool:
         """Waits for the answer to the message in transit. Returns whether the member answered."""
@@ -263,9 +278,9 @@ class LearnerSession(MemberSession):
         pull = {"version": self.version}
         if self._pending is not None and "place" in self.answer:
             pull["place"] = self.answer["place"]  # the message in transit continues from there
-        until = time.monotonic() + self._timeout
+        sent = time.monotonic()
         if not self._receive(peer.call(self._pull, pull, timeout=self._timeout)):
-            self._silent = not self._alone and time.monotonic() >= until
+            self._silent = self._has_timed_out(sent)
             return False
         self._silent = False
         _LOG.info("attached to the learner at version %d", self.version)
