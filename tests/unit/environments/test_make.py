@@ -12,6 +12,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
@@ -247,6 +248,29 @@ def test_a_keyword_that_user_code_passes_on_is_named_with_its_field(
 
     assert isinstance(error, BadConfiguration), error
     assert re.fullmatch(r"spec\.environment\.kwargs: .* does not take them: .*'siez'", str(error)), str(error)
+
+
+def of_torch(user_module: Callable[[str], str], call: str) -> Environment:
+    """Returns an environment. Its module changes a global setting of torch."""
+    module = user_module(
+        f"import torch\ntorch.{call}\n{MINE}gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')"
+    )
+    return Environment(id=f"{module}:Mine-v0")
+
+
+def test_an_environment_that_disables_gradients_does_not_do_so_for_the_trainer(
+    user_module: Callable[[str], str],
+) -> None:
+    make_spaces(of_torch(user_module, "set_grad_enabled(False)"))
+    assert torch.is_grad_enabled()
+
+
+def test_a_change_of_torch_s_default_type_is_refused(user_module: Callable[[str], str]) -> None:
+    with pytest.raises(
+        UserCodeError, match=r"has called torch\.set_default_dtype\(torch\.float64\), which changes"
+    ):
+        make_spaces(of_torch(user_module, "set_default_dtype(torch.float64)"))
+    torch.set_default_dtype(torch.float32)
 
 
 def test_an_environment_that_cannot_be_closed_is_told_as_the_users(user_module: Callable[[str], str]) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import torch
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
@@ -77,9 +78,18 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
 
     Raises:
         BadConfiguration: There is no environment with that id, or a wrapper does not fit it.
-        UserCodeError: The environment's module, its constructor or a user's wrapper raised.
+        UserCodeError: The environment's module, its constructor or a user's wrapper raised, or changed
+            torch's default type.
     """
-    environments = _make(spec, num_envs, kwargs)
+    # A simulator may disable gradients, which the trainer needs, or change the type of all new tensors.
+    default = torch.get_default_dtype()
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        environments = _make(spec, num_envs, kwargs)
+    if (changed := torch.get_default_dtype()) is not default:
+        raise UserCodeError(
+            f"environment {spec.id!r}: it has called torch.set_default_dtype({changed}), which changes the networks too; "
+            "pass dtype to the functions of torch in the environment instead"
+        )
     if spec.preprocessing is not None:
         return environments  # a game's observation is one array, and all its actions are valid
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -29,12 +30,7 @@ from rltraining_trainer.environments.episode_seeds import seed_of
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.metrics import Numbers, exposition
-from rltraining_trainer.networks import (
-    ActorCritic,
-    Distribution,
-    PolicyNetwork,
-    build_actor_critic,
-)
+from rltraining_trainer.networks import ActorCritic, Distribution, PolicyNetwork, build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import discard_fields
 from rltraining_trainer.roles.scrape import kept_numbers, linked, stepped
@@ -51,6 +47,8 @@ from rltraining_trainer.world.run_state import Algorithm, Stateful
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.session import LINGER_SECONDS, Connections
 from rltraining_trainer.world.shared import SharedValues
+
+_LOG = logging.getLogger(__name__)
 
 
 class World(DataPaths):
@@ -331,6 +329,7 @@ class World(DataPaths):
         if self._run is None:
             if not self._started:
                 self.start()
+            _LOG.info("%s(world) returned: this member answers calls until the run is done", self.role)
             self.serve()
         if not self._started:
             raise UserCodeError("learner(world) returned before it began the run: call world.run() in it")
