@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import torch
-from rltraining_trainer.group.rendezvous import Candidate, Rendezvous
-from rltraining_trainer.transport import Stopped
+from rltraining_trainer.group.rendezvous import Candidate, Rendezvous, RendezvousStore
+from rltraining_trainer.transport import PeerLost, RemoteError, Stopped
 from service_answers import answers_of
 
 FIRST = Candidate(index=0, generation=0, updates=5, device="cpu")
@@ -135,3 +135,28 @@ def test_readers_do_not_wait_for_a_member_that_has_left(rendezvous: Rendezvous) 
     assert not reader
     join(rendezvous, 1)
     assert reader == [("error", "learner 1 has left the round")]
+
+
+def test_learner_0_uses_the_store_without_a_connection(rendezvous: Rendezvous) -> None:
+    """A connection to itself may break, and learner 0 would not notice that it has to dial again."""
+    join(rendezvous, 1)
+    generation = rendezvous.form(FIRST, [1], FOREVER, threading.Event())
+    store = RendezvousStore(rendezvous, generation.number, 0.05)
+    store.set("rank 0", b"here")
+    assert store.get("rank 0") == b"here"
+
+    with pytest.raises(PeerLost, match="learner 0: no answer in time"):
+        store.get("rank 1")
+    later = replace(FIRST, generation=generation.number)
+    rendezvous.form(later, [], FOREVER, threading.Event())
+    with pytest.raises(RemoteError, match="is over"):
+        store.get("rank 1")
+
+
+def test_a_value_reaches_learner_0_as_soon_as_another_learner_stores_it(rendezvous: Rendezvous) -> None:
+    join(rendezvous, 1)
+    generation = rendezvous.form(FIRST, [1], FOREVER, threading.Event())
+    call = rendezvous.call("store_get", {"number": generation.number, "key": "rank 1"}, timeout=10.0)
+    assert not call.done()
+    answers(rendezvous, "store_set", {"number": generation.number, "key": "rank 1", "value": torch.ones(1)})
+    assert call.result().tolist() == [1.0]

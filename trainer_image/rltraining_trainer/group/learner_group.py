@@ -125,7 +125,7 @@ class LearnerGroup:
         self._expected: Collection[int] = range(1, replicas)
         self._wait_seconds = self._timeouts.join
         self._collectives: Collectives | None = None
-        # Learner 0, while the connection is usable.
+        # Learner 0, in another learner and while the connection is usable.
         self._first: Peer | None = None
         self._done = False
         # Updates that have begun in this round.
@@ -292,9 +292,12 @@ class LearnerGroup:
 
     def _form(self, stopping: threading.Event) -> None:
         # Agree on the members.
-        first, new_round = (
-            self._form_round(stopping) if self._rendezvous is not None else self._join_round(stopping)
-        )
+        first: Peer | Rendezvous
+        new_round: RendezvousRound | None
+        if self._rendezvous is not None:
+            first, new_round = self._rendezvous, self._form_round(self._rendezvous, stopping)
+        else:
+            first, new_round = self._join_round(stopping)
         if new_round is None:
             self._done, self.rank, self.size = True, 0, 1
             return
@@ -327,13 +330,12 @@ class LearnerGroup:
             self._updates(),
         )
 
-    def _form_round(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
+    def _form_round(self, rendezvous: Rendezvous, stopping: threading.Event) -> RendezvousRound:
         """Forms a round as learner 0."""
-        assert self._rendezvous is not None
-        new_round = self._rendezvous.form(self._candidate(), self._expected, self._wait_seconds, stopping)
+        new_round = rendezvous.form(self._candidate(), self._expected, self._wait_seconds, stopping)
         self._expected = new_round.members[1:]
         self._wait_seconds = self._timeouts.rejoin
-        return self._dial(self._own_url()), new_round
+        return new_round
 
     def _join_round(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
         """Joins a round of learner 0. Returns None as the round if the run is done."""

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.distributed.distributed_c10d import Store
 
-from rltraining_trainer.transport import DeferredReply, Handler, Payload, Peer, Stopped
+from rltraining_trainer.transport import Call, DeferredReply, Handler, Payload, Peer, Stopped
+from rltraining_trainer.transport.calls import OK
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
@@ -97,6 +98,16 @@ class Rendezvous:
         self._values: dict[str, Payload] = {}
         self._readers: dict[str, list[DeferredReply]] = {}
         self._done = False
+
+    def call(self, service: str, payload: Payload, *, timeout: float) -> Call:
+        """Calls a service in this process, like ``Peer.call``. So learner 0 needs no connection to itself,
+        which could break."""
+        call, answer = Call("learner 0", timeout), self.services[service]("", payload)
+        if isinstance(answer, DeferredReply):
+            answer.attach(call.settle)
+        else:
+            call.settle((OK, answer))
+        return call
 
     @property
     def has_candidates(self) -> bool:
@@ -199,8 +210,13 @@ class RendezvousStore(Store):
     torch calls the methods from C++ and lets their TransportError pass.
     """
 
-    def __init__(self, first: Peer, number: int, seconds: float) -> None:
-        """Uses the store of round `number` in learner 0. `seconds`: time-out for a value."""
+    def __init__(self, first: Peer | Rendezvous, number: int, seconds: float) -> None:
+        """Uses the store of round `number` in learner 0.
+
+        Args:
+            first: Learner 0, or in learner 0 its rendezvous.
+            seconds: Time-out for a value.
+        """
         super().__init__()
         self._first = first
         self._number = number
