@@ -266,11 +266,13 @@ def test_an_environment_that_disables_gradients_does_not_do_so_for_the_trainer(
 
 
 def test_a_change_of_torch_s_default_type_is_refused(user_module: Callable[[str], str]) -> None:
-    with pytest.raises(
-        UserCodeError, match=r"has called torch\.set_default_dtype\(torch\.float64\), which changes"
-    ):
-        make_spaces(of_torch(user_module, "set_default_dtype(torch.float64)"))
-    torch.set_default_dtype(torch.float32)
+    environment = of_torch(user_module, "set_default_dtype(torch.float64)")
+    message = r"has called torch\.set_default_dtype\(torch\.float64\), which changes"
+    try:
+        with pytest.raises(UserCodeError, match=message):
+            make_spaces(environment)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_an_environment_that_cannot_be_closed_is_told_as_the_users(user_module: Callable[[str], str]) -> None:
