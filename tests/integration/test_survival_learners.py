@@ -166,6 +166,24 @@ def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algori
     train(job_of(algorithm, learner={"replicas": 2}), scenario)
 
 
+def test_steps_whose_updates_survive_in_another_learner_are_counted_after_a_restart(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        # Without a checkpoint, half of the steps are known to no other process than learner 0.
+        await run.until_updates(60)
+        before = run.point
+        run.kill(LEARNER)
+        await run.until_another_life(before["run"])
+        await eventually(lambda: run.point["environmentSteps"] >= before["environmentSteps"])
+        after = run.point
+        assert before["updates"] <= after["updates"] < before["updates"] + 20, "as soon as both have reported"
+        most = 2 * 16 * 8 * after["updates"]  # 16 steps of 8 environments from each learner's sampler
+        assert after["environmentSteps"] <= most, "none is counted twice"
+        await run.finish()
+
+    job = small_job(learner={"replicas": 2}, sampler={"replicas": 2}, checkpoint={"everySeconds": 3600})
+    train(job, scenario)
+
+
 def check_one_gradient_an_update(run: Run) -> None:
     """Checks that A3C has applied one gradient per update, also after rollbacks."""
     assert all(point["gradients/applied"] == point["updates"] for point in run.points), run.points

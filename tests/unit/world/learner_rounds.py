@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,19 +35,28 @@ class Rounds:
         self._rounds = iter(rounds)
         self.ready: list[bool] = []
         self.requests: list[dict[str, bool]] = []
+        self.values: list[Sequence[float]] = []
 
     def form(self, stopping: Any) -> None:
         """Does nothing: the group exists."""
 
     def begin(
-        self, done: bool, *, update: bool, hold: bool, checkpoint: bool, total_steps: int | None
+        self,
+        done: bool,
+        *,
+        update: bool,
+        hold: bool,
+        checkpoint: bool,
+        total_steps: int | None,
+        values: Sequence[float],
     ) -> GroupDecision:
         self.ready.append(update)
         self.requests.append({"done": done, "hold": hold, "checkpoint": checkpoint})
+        self.values.append(values)
         round_ = next(self._rounds)
         if isinstance(round_, GroupChanged):
             raise round_
-        return round_
+        return round_ if round_.largest else round_._replace(largest=values)
 
     def sum(self, gradient: Any, count: float) -> float:
         return count
@@ -125,6 +135,7 @@ class Learner:
         **spec: Any,
     ) -> None:
         spec = {"checkpoint": {"everySeconds": 3600}, "learner": {"replicas": learners}} | spec
+        folder.mkdir(exist_ok=True)
         urls = ("http://a:1", "http://b:2")[:learners]
         context = make_context(folder, f"pole-learner-{index}", **spec)
         self.context = context = replace(context, learners=urls)

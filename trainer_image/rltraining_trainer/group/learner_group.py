@@ -168,6 +168,7 @@ class LearnerGroup:
         hold: bool = False,
         checkpoint: bool = False,
         total_steps: int | None = None,
+        values: Sequence[float] = (),
     ) -> GroupDecision:
         """Agrees with all other learners on what to do in this iteration.
 
@@ -178,17 +179,18 @@ class LearnerGroup:
             checkpoint: Whether this learner requests a checkpoint.
             total_steps: Environment steps at which schedules end, passed by learner 0 only. The
                 others may not have read a change of the job yet, but must make the same update.
+            values: Further numbers, as many in all learners. The decision has the largest of each.
 
         Raises:
             GroupChanged: A learner was lost, or another one joins.
         """
         if self._done:
-            return GroupDecision(done=True, update=False, total_steps=total_steps)
+            return GroupDecision(done=True, update=False, total_steps=total_steps, largest=values)
         # Combine the values of all learners.
         join = self._rendezvous is not None and self._rendezvous.has_candidates
         flags = [float(flag) for flag in (done, join, update, hold, checkpoint)]
-        own = [float(total_steps or 0), *flags]
-        total, last, changing, updates, held, saves = self._run(
+        own = [float(total_steps or 0), *flags, *values]
+        total, last, changing, updates, held, saves, *largest = self._run(
             lambda collectives: collectives.maximum(own), alone=own
         )
         # End the run, or end the round if another learner joins.
@@ -204,7 +206,7 @@ class LearnerGroup:
             self._failed_rounds = 0
         update = bool(updates) and not held
         self._begun += update
-        return GroupDecision(bool(last), update, bool(saves), int(total) or None)
+        return GroupDecision(bool(last), update, bool(saves), int(total) or None, tuple(largest))
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sums the flat `gradient` ``[N]`` over all learners in place.

@@ -22,6 +22,8 @@ class GroupDecision(NamedTuple):
     """Whether to write a checkpoint: a learner requests one."""
     total_steps: int | None = None
     """Environment steps at which schedules end, sent by learner 0."""
+    largest: Sequence[float] = ()
+    """The largest of each further value of the learners."""
 
 
 class SingleLearnerGroup:
@@ -44,8 +46,9 @@ class SingleLearnerGroup:
         hold: bool = False,
         checkpoint: bool = False,
         total_steps: int | None = None,
+        values: Sequence[float] = (),
     ) -> GroupDecision:
-        return GroupDecision(done, update and not hold, checkpoint, total_steps)
+        return GroupDecision(done, update and not hold, checkpoint, total_steps, values)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count

@@ -13,7 +13,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import ModelServer, check_gradient
 from rltraining_trainer.errors import BadConfiguration, Diverged
-from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
+from rltraining_trainer.group import GroupChanged, GroupDecision, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -172,9 +172,16 @@ class LearnerLoop:
             try:
                 if not self.group.size:
                     self._form_group()
-                return self.group.begin(over).done
+                decision = self.group.begin(over, values=self.paths.first_counts)
             except GroupChanged as error:
                 _LOG.warning("the learners form a new group: %s", error)
+                continue
+            self._follow(decision)
+            return decision.done
+
+    def _follow(self, decision: GroupDecision) -> None:
+        if self._record is None:
+            self.paths.follow_counts(decision.largest)
 
     def _train_round(
         self,
@@ -198,7 +205,9 @@ class LearnerLoop:
             hold=over or any(path.waits_for_data(batch) for path in paths.all()),
             checkpoint=checkpoint,
             total_steps=self._live.stop.environment_steps if record is not None else None,
+            values=paths.first_counts,
         )
+        self._follow(round_)
         algorithm: Any = paths.algorithm
         algorithm.total_steps = round_.total_steps
 
@@ -267,7 +276,7 @@ class LearnerLoop:
         context, paths = self._context, self.paths
 
         def set_state(state: dict[str, Any]) -> None:
-            paths.set_common_state(state)
+            paths.set_common_state(state, first=context.index == 0)
             self._published = -1
             self.publish()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import torch
 from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
@@ -99,6 +100,7 @@ class RunPaths:
         """Problems that the algorithm has reported."""
         self.received: list[StatsDelta] = []
         """Steps that this learner has counted since the last look."""
+        self._first_counts: tuple[float, float] = 0.0, 0.0  # without those in `received`
         self.moments: list[Tensor] = []
         """Moments of observations that samplers have reported, and that are not merged yet."""
         self.reports = SamplerReports(
@@ -124,8 +126,25 @@ class RunPaths:
         """Whether only learner 0 decides that there is enough data for an update."""
         return any(path.leads for path in self.all())
 
+    @property
+    def first_counts(self) -> tuple[float, float]:
+        """Steps and episodes that learner 0 has counted itself, without reports, according to the newest round.
+
+        Updates that include these steps survive a restart of learner 0, in the state of other learners. So do the counts.
+        """
+        steps, episodes = self._first_counts
+        return (
+            steps + sum(one.steps for one in self.received),
+            episodes + sum(one.episodes for one in self.received),
+        )
+
+    def follow_counts(self, first_counts: Sequence[float]) -> None:
+        """Keeps the counts of learner 0, in another learner."""
+        self._first_counts = first_counts[0], first_counts[1]
+
     def take_stats(self) -> list[StatsDelta]:
         """Returns the steps that were counted since the last call."""
+        self._first_counts = self.first_counts
         received, self.received = self.received, []
         news = self.reports.take()
         self.moments += [one.moments for one in news if one.moments.numel()]
@@ -148,6 +167,7 @@ class RunPaths:
         return {
             "reports": self.reports.get_state(),
             "moments": list(self.moments),
+            "first_counts": self._first_counts,
             "paths": {name: path.get_state() for name, path in self.paths.items()},
         }
 
@@ -158,6 +178,7 @@ class RunPaths:
         self.received = []  # of an update that is discarded
         self.reports.set_state(state["reports"])
         self.moments = list(state["moments"])
+        self.follow_counts(state.get("first_counts", (0, 0)))  # a checkpoint of an earlier version has none
         for name, path in self.paths.items():
             path.set_state(paths[name])
 
@@ -177,9 +198,17 @@ class RunPaths:
 
     def get_common_state(self) -> dict[str, Any]:
         paths = {name: path.get_common_state() for name, path in self.paths.items()}
-        return {"learner": self.get_learner_state(), "paths": paths}
+        return {"learner": self.get_learner_state(), "first_counts": self.first_counts, "paths": paths}
 
-    def set_common_state(self, state: dict[str, Any]) -> None:
+    def set_common_state(self, state: dict[str, Any], *, first: bool) -> None:
+        """Takes over the state of another learner. ``first``: this is learner 0, which counts the steps that it has missed."""
+        steps, episodes = (
+            int(known - own) for known, own in zip(state["first_counts"], self.first_counts, strict=True)
+        )
+        if not first:
+            self.follow_counts(state["first_counts"])
+        elif steps > 0:
+            self.received.append(StatsDelta(steps, torch.zeros(0), max(0, episodes), None, late=True))
         self.algorithm.set_state(state["learner"])
         for name, path in self.paths.items():
             path.set_common_state(state["paths"][name])
