@@ -24,3 +24,17 @@ def test_an_error_of_the_gpu_is_not_reported_as_one_of_the_network(error: Except
     with pytest.raises(type(error)) as raised:
         UserTorso(Failing(error), "nets:make")(torch.zeros(1))
     assert raised.value is error
+
+
+def test_dropout_is_active_only_while_gradients_are_computed() -> None:
+    torso, ones = UserTorso(nn.Dropout(0.5), "nets:make"), torch.ones(100)
+
+    def drops() -> bool:
+        return not torch.equal(torso(ones), ones)
+
+    assert drops()
+    with torch.no_grad():
+        assert not drops(), "when a sampler acts"
+    assert drops()
+    torso.eval()
+    assert not drops(), "in a policy that is used with gradients"

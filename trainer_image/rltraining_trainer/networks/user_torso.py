@@ -11,6 +11,9 @@ from rltraining_trainer.errors import user_code_error
 class UserTorso(nn.Module):
     """Maps observations ``[N, ...]`` to features ``[N, F]`` with a module made by ``entry_point``.
 
+    The module is in training mode while gradients are computed, and in evaluation mode otherwise. So dropout is off when
+    samplers act, and in policies.
+
     Converts exceptions to UserCodeError, except for errors of the GPU such as full memory, after
     which a restart may succeed.
     """
@@ -21,7 +24,10 @@ class UserTorso(nn.Module):
         self.entry_point = entry_point
 
     def forward(self, observation: Tensor) -> Tensor:
+        learns = self.training and torch.is_grad_enabled()
         try:
+            if self.module.training != learns:
+                self.module.train(learns)
             return self.module(observation)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
