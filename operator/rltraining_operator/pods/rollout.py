@@ -16,6 +16,7 @@ from rltraining_api.names import ANNOTATION_TEMPLATE
 from rltraining_api.roles import PodTemplate
 from rltraining_api.status import Status
 
+from rltraining_operator.observe.admission import QUOTA_EXCEEDED
 from rltraining_operator.observe.observed import Observed, Pod
 from rltraining_operator.pods.sampler_room import NEEDED
 from rltraining_operator.status.conditions import Conditions
@@ -49,8 +50,9 @@ def pods_to_update(job: RLTrainingJob, observed: Observed) -> list[Pod]:
 
     Samplers are replaced while at most a tenth of them, or one, is missing or not ready. Samplers
     that are not ready are replaced first, then the highest index. If a new pod does not become ready, the
-    others therefore keep the older template. None is replaced while samplers may have to give way
-    to a learner or replay pod, and would not be created again.
+    others therefore keep the older template. Samplers that do not exist because of a quota are not
+    waited for. None is replaced while samplers may have to give way to a learner or replay pod, and
+    would not be created again.
     """
     # Find the samplers that wait for their replacement.
     outdated = _outdated(job, observed)
@@ -58,8 +60,10 @@ def pods_to_update(job: RLTrainingJob, observed: Observed) -> list[Pod]:
         return []
     # Count the samplers that are missing for any other reason.
     count, waiting = job.spec.replicas("sampler"), {pod.uid for pod in outdated}
-    others = (pod for pod in observed.role("sampler") if pod.index < count and pod.uid not in waiting)
-    missing = count - len(outdated) - sum(pod.ready for pod in others)
+    samplers = [pod for pod in observed.role("sampler") if pod.index < count]
+    expected = len(samplers) if _quota_refused_pods(observed.status) else count
+    ready = sum(pod.ready for pod in samplers if pod.uid not in waiting)
+    missing = expected - len(outdated) - ready
     # Replace as many as may be missing in addition.
     room = max(0, replaced_at_once(count) - missing)
     return sorted(outdated, key=lambda pod: (pod.ready, -pod.index))[:room]
@@ -113,6 +117,11 @@ def _outdated(job: RLTrainingJob, observed: Observed) -> list[Pod]:
         and pod.active
         and not (pod.deleting or pod.ended_well)
     ]
+
+
+def _quota_refused_pods(status: Status) -> bool:
+    """Returns whether the last pass found that a quota keeps pods of the job away."""
+    return any(found.type == "Ready" and found.reason == QUOTA_EXCEEDED for found in status.conditions)
 
 
 def _others_have_places(job: RLTrainingJob, observed: Observed) -> bool:

@@ -165,6 +165,26 @@ def test_no_sampler_is_replaced_while_the_learner_has_no_place() -> None:
     assert world.counts == (0, 1), "the learner, which vanished"
 
 
+def test_samplers_are_replaced_while_a_quota_keeps_others_away() -> None:
+    world = make_world(sampler={"replicas": 6})
+    world.rejects = lambda child: QUOTA if child["kind"] == "Pod" and len(world.pods) > 3 else None
+    world.settle()
+    world.run().settle()
+    assert (world.status.sampler.summary, (world.condition("Ready") or ("", ""))[1]) == (
+        "3/6",
+        "QuotaExceeded",
+    )
+    change(world, "2", samplers=6)
+    assert rolled_out(world) == [["demo-sampler-2"], [SAMPLER_1], [SAMPLER_0]]
+    assert [level(world, name) for name in (SAMPLER_0, SAMPLER_1, "demo-sampler-2")] == ["2"] * 3
+    assert nothing_is_counted(world)
+
+    world.rejects = lambda child: None
+    world.after(60).settle()
+    world.run().settle()
+    assert world.condition("SamplersUpdated") == ("True", "AllSamplersUpdated")
+
+
 def test_a_sampler_that_is_not_ready_is_replaced_first() -> None:
     world = make_world(sampler={"replicas": 3}).up()
     world.run(SAMPLER_0, ready=False).settle()
