@@ -8,29 +8,29 @@ import numpy as np
 
 
 class NStep(NamedTuple):
-    """What n steps from each of R steps in B environments come to, ``[R, B]`` each."""
+    """The n-step returns from each of R steps in B environments. Each field is ``[R, B]``."""
 
     returns: np.ndarray
     """R_t, float32."""
     discounts: np.ndarray
-    """What the value after the last of the steps counts: γ^k, or 0 if the episode terminated there. float32."""
+    """Factor of the value after the last of the k steps: γ^k, or 0 if the episode terminated there. float32."""
     lengths: np.ndarray
-    """k, from 1 to n, int64: x_{t+k} is the observation after the last of the steps."""
+    """k, the number of steps, from 1 to n, int64. x_{t+k} is the observation after the last of these steps."""
 
 
 def n_step_transitions(
     rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, n: int, discount: float
 ) -> NStep:
-    """The n steps from each of R steps, or fewer: no further than the end of the episode, or of the data.
+    """Returns the n-step returns from each of R steps, with fewer than n steps at the end of an episode or of the data.
 
         R_t = Σ_{i<k} γ^i r_{t+i},    k = min(n, steps to the end of the episode, R − t)
 
-    The target is R_t + discounts_t · V(x_{t+k}): an episode that was truncated continues in its last observation's value, one
-    that terminated does not.
+    The target is R_t + discounts_t · V(x_{t+k}). A truncated episode is bootstrapped with the value of its last observation,
+    and a terminated episode is not.
 
     Args:
-        rewards: ``[R, B]`` float32 r_t, finite also where there was no step.
-        terminated, truncated: ``[R, B]`` bool, the step ended its episode so (both: it terminated).
+        rewards: ``[R, B]`` float32 r_t, finite also in rows that are not steps.
+        terminated, truncated: ``[R, B]`` bool, how the step ended its episode. If both are True, it terminated.
         n: at least 1.
         discount: γ.
 
@@ -47,7 +47,7 @@ def n_step_transitions(
     lengths = np.zeros(rewards.shape, np.int64)
     active = np.ones(rewards.shape, bool)
     for i in range(min(n, rows)):
-        # Row t of these views is about x_t, of those that begin at i about x_{t+i}.
+        # Row t belongs to step t in views that begin at 0, and to step t + i in views that begin at i.
         continues, count = active[: rows - i], lengths[: rows - i]
         returns[: rows - i] += np.float32(discount**i) * (rewards[i:] * continues)
         count += continues

@@ -1,8 +1,8 @@
-"""Optimizers on one flat vector: every parameter of a network is a view of it, so a step is a handful of operations.
+"""Optimizers on one flat vector, of which all parameters of a network are views. A step therefore takes few operations.
 
-State is a few tensors of the same size, which makes a checkpoint, a slice for another parameter server, or a comparison bit for
-bit trivial. ``torch.optim`` is the oracle of Adam and SGD in the tests; it is not used here because its first step imports the
-compiler (seconds), and because it works tensor by tensor.
+Their state consists of a few tensors of the same size. Such a state is easy to store, to cut into slices for parameter servers,
+and to compare bit for bit. ``torch.optim`` is the oracle of Adam and SGD in the tests. It is not used here, because its first
+step imports torch's compiler, which takes seconds, and because it updates one tensor after another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Optimizer(Protocol):
-    """Changes ``parameters`` in place."""
+    """Updates ``parameters`` in place."""
 
     def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None: ...
     def get_state(self) -> dict[str, Any]: ...
@@ -123,7 +123,7 @@ _CPU = torch.device("cpu")
 
 
 def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device = _CPU) -> Optimizer:
-    """The optimizer that ``spec.algorithm.*.optimizer`` asks for, for ``size`` parameters on ``device``."""
+    """Returns the optimizer that ``spec.algorithm.*.optimizer`` requests, for ``size`` parameters on ``device``."""
     if settings.adam is not None:
         adam = settings.adam
         return Adam(size, device, beta1=adam.beta1, beta2=adam.beta2, epsilon=adam.epsilon)
@@ -137,7 +137,7 @@ def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device 
 
 
 def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:
-    """Scales ``gradient`` in place so that its norm is at most ``limit`` (None: leaves it). Returns the norm it had, ``[]``."""
+    """Scales ``gradient`` in place so that its norm is at most ``limit``. None: no limit. Returns the norm before, ``[]``."""
     norm = torch.linalg.vector_norm(gradient)
     if limit is not None:
         gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
@@ -145,7 +145,7 @@ def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:
 
 
 def clip_runs(gradient: Tensor, limit: float | None, sizes: Sequence[int]) -> Tensor:
-    """Clips each of the consecutive segments of ``gradient`` by its own norm.
+    """Clips each of the consecutive segments of ``gradient`` by its norm.
 
     Returns the norm ``[]`` of the whole gradient before clipping.
     """

@@ -15,19 +15,19 @@ def generalized_advantages(
     lambda_: float,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Advantages ``[T, B]`` of T steps in B environments (equations 11 and 16).
+    """Returns advantages ``[T, B]`` of T steps in B environments (equations 11 and 16).
 
         δ_t = r_t + γ_t V(x_{t+1}) − V(x_t),    A_t = δ_t + γ_t λ A_{t+1},    A_T = 0
 
-    A_t + V(x_t) is the λ-return, which is what V(x_t) should be.
+    A_t + V(x_t) is the λ-return, the target of V(x_t).
 
     Args:
         rewards: ``[T, B]`` r_t.
         discounts: ``[T, B]`` γ_t: γ while the episode continues (also where it was truncated), 0 where it terminated.
         values: ``[T+1, B]`` V(x_t).
-        lambda_: from 0, one step, to 1, to the end of the episode or of the data.
-        valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their advantage is 0, so
-            what comes after them does not reach what was before. All True if not given.
+        lambda_: λ, from 0 for one-step errors to 1 for returns to the end of the episode or of the data.
+        valid: ``[T, B]`` bool, False for rows that are not steps, where an environment resets itself. The advantage of such a
+            row is 0, so later rows do not affect earlier ones. None: all rows are steps.
 
     Raises:
         ValueError: shapes differ.
@@ -35,7 +35,7 @@ def generalized_advantages(
     _check_shapes("generalized_advantages", rewards, discounts, values, valid)
     deltas = torch.addcmul(rewards, discounts, values[1:]).sub_(values[:-1])
     traces = discounts * lambda_
-    if valid is not None:  # filled, not multiplied: not even a NaN comes through
+    if valid is not None:  # fill instead of multiplying: 0 · NaN would be NaN
         invalid = ~valid
         deltas.masked_fill_(invalid, 0.0)
         traces.masked_fill_(invalid, 0.0)
@@ -49,15 +49,14 @@ def generalized_advantages(
 def n_step_returns(
     rewards: Tensor, discounts: Tensor, values: Tensor, n: int, valid: Tensor | None = None
 ) -> Tensor:
-    """Returns ``[T, B]`` of the n steps from each of T steps in B environments, or of fewer: no further than to the end of
-    the data.
+    """Returns the n-step returns ``[T, B]`` of T steps in B environments, with fewer than n steps at the end of the data.
 
         R_t = r_t + γ_t r_{t+1} + … + (γ_t ⋯ γ_{t+k−1}) V(x_{t+k}),    k = min(n, T − t)
 
     Args:
         rewards, discounts, values: as in ``generalized_advantages``.
         n: at least 1.
-        valid: ``[T, B]`` bool, False for rows that are no steps: their return is their own value. All True if not given.
+        valid: ``[T, B]`` bool, False for rows that are not steps. Their return is their value. None: all rows are steps.
 
     Raises:
         ValueError: shapes differ, or n is not positive.
@@ -70,14 +69,16 @@ def n_step_returns(
         rewards = torch.where(invalid, values[:-1], rewards)
         discounts = discounts.masked_fill(invalid, 0.0)
     returns = values[:-1]
-    for _ in range(min(n, len(rewards))):  # from the returns of k steps to those of k + 1
+    for _ in range(min(n, len(rewards))):  # from k-step to (k + 1)-step returns
         returns = torch.addcmul(rewards, discounts, torch.cat((returns[1:], values[-1:])))
     return returns
 
 
 def moments(values: Tensor, valid: Tensor) -> Tensor:
-    """Count, sum and sum of squares of the ``values`` where ``valid``, float64 [3]: what ``normalize`` needs. Those of several
-    parts of the data add up to those of the whole."""
+    """Returns count, sum and sum of squares of the ``values`` where ``valid``, float64 ``[3]``, for ``normalize``.
+
+    The moments of several parts of the data add up to the moments of all data.
+    """
     known = values.masked_fill(~valid, 0.0).double().flatten()
     return torch.stack((valid.sum().double(), known.sum(), known.dot(known)))
 

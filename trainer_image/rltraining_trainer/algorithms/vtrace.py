@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """Both ``[T, B]``: value targets v_s, and policy-gradient advantages ρ_s (r_s + γ_s v_{s+1} − V(x_s))."""
+    """Value targets v_s and policy-gradient advantages ρ_s (r_s + γ_s v_{s+1} − V(x_s)), each ``[T, B]``."""
 
     targets: Tensor
     advantages: Tensor
@@ -29,7 +29,7 @@ def vtrace(
     lambda_: float = 1.0,
     valid: Tensor | None = None,
 ) -> VTrace:
-    """V-trace targets of T steps in B environments.
+    """Returns the V-trace targets and advantages of T steps in B environments.
 
         δ_t = ρ_t (r_t + γ_t V(x_{t+1}) − V(x_t)),    ρ_t = min(rho_clip, π/μ),    c_t = λ min(c_clip, π/μ)
         v_t = V(x_t) + δ_t + γ_t c_t (v_{t+1} − V(x_{t+1})),    v_T = V(x_T)
@@ -41,14 +41,14 @@ def vtrace(
         values: ``[T, B]`` V(x_t).
         bootstrap_value: ``[B]`` V(x_T).
         pg_rho_clip: None: the advantages are not multiplied by ρ_s.
-        valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their target is their own
-            value, so what comes after them does not reach what was before. All True if not given.
+        valid: ``[T, B]`` bool, False for rows that are not steps, where an environment resets itself. The target of such a row
+            is its value, so later rows do not affect earlier ones. None: all rows are steps.
 
     Raises:
         ValueError: shapes differ.
     """
     _check_shapes(log_rhos, discounts, rewards, values, bootstrap_value, valid)
-    if valid is not None:  # filled, not multiplied: not even a NaN comes through
+    if valid is not None:  # fill instead of multiplying: 0 · NaN would be NaN
         log_rhos = log_rhos.masked_fill(~valid, -torch.inf)
         rewards = rewards.masked_fill(~valid, 0.0)
     ratios = log_rhos.exp()
