@@ -1,1 +1,1 @@
-"""What a sampler makes of its steps and what a learner does with the result: one module an algorithm."""
+"""The algorithms. Each module defines what its samplers send, and how its learners update."""

@@ -29,7 +29,7 @@ BLOCK_STEPS = 16
 def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column] | None = None) -> None:
     """The learner's function: updates from batches of the replay. Several learners average their gradients.
 
-    ``columns``: those of the replay. None: transitions.
+    ``columns``: columns of the replay. None: the columns of transitions.
     """
     settings = world.settings
     columns = columns or transition_columns(*world.spaces)
@@ -41,10 +41,10 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
     begun = learner.updates
 
     def update(batch: ReplayBatch | None, reduce: Reduce) -> dict[str, Tensor]:
-        """One update of all learners. None: only other learners have a batch."""
+        """Makes one update of all learners. ``batch``: None if only other learners have one."""
         try:
             learner.merge_moments(run.take_moments(), reduce)
-            # The largest importance weight of all learners is 1.
+            # Normalise the importance weights, so that the largest of all learners is 1.
             largest = batch.largest_weight if batch is not None else 0.0
             normalizer = run.maximum(largest)
             if batch is None:
@@ -91,7 +91,7 @@ def sample(world: World, actor: Actor, network: PolicyNetwork) -> None:
         environments=numbers,
         total=samplers * size,
     )
-    steps = 0  # of each environment since the last request for parameters
+    steps = 0  # steps of each environment since the last request for parameters
     while True:
         # Act, count the steps, and insert the transitions.
         actor.warming_up = world.version <= FIRST_VERSION

@@ -41,7 +41,7 @@ class ApexLearner(ABC, Generic[N]):
     """Updates a network with a target network.
 
     Args:
-        network: is moved to ``device``. Its parameters become views of the flat tensor ``parameters`` there.
+        network: the network, which is moved to ``device``. Its parameters become views of the flat tensor ``parameters``.
         parts: the parts of the parameters, in their order.
     """
 
@@ -66,7 +66,7 @@ class ApexLearner(ABC, Generic[N]):
         self.total_steps: int | None = None  # no setting of Ape-X has a schedule
         self._clip = settings.gradient_clip
         self._period, self._rate = settings.target_update_period, settings.target_update_rate
-        self._norms: dict[str, Tensor] = {}  # of the newest gradient of each part
+        self._norms: dict[str, Tensor] = {}  # norm of the newest gradient of each part
         sizes = [part.size for part in parts]
         assert self.parameters.grad is not None
         self._gradient = self.parameters.grad
@@ -102,16 +102,16 @@ class ApexLearner(ABC, Generic[N]):
         normalizer: float = 1.0,
         reduce: Reduce = alone,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One update, with the mean gradient over all learners' transitions.
+        """Makes one update, with the mean gradient over all learners' transitions.
 
         Args:
             batch: B transitions. None: this learner follows the updates of other learners.
             weights: ``[B]`` importance weights, which are divided by ``normalizer``. None: all are 1.
-            reduce: sums gradients over learners. Each is the sum over its own transitions.
+            reduce: sums gradients over learners. The gradient of each learner is a sum over its transitions.
 
         Returns:
-            New priorities ``[B]``, |δ| + ``PRIORITY_EPSILON`` by the parameters before the update, on the CPU. And the terms of
-            this learner's loss, each ``[]``, means over its batch.
+            New priorities ``[B]`` on the CPU, |δ| + ``PRIORITY_EPSILON`` with the parameters before the update, and the terms
+            of this learner's loss, each ``[]``, means over its batch.
 
         Raises:
             Diverged: loss or gradient is NaN or infinite. The parameters have not changed.

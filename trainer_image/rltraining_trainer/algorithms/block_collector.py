@@ -47,7 +47,7 @@ class BlockCollector(ABC):
         Raises:
             BadConfiguration: The environments did not return the same observations again.
         """
-        self.block = -1  # of no block, if the environment raises
+        self.block = -1  # belongs to no block if the environment raises
         # Begin the present episode of each environment.
         batch = self.stepper.environments.num_envs
         episodes, ages = [0] * batch, [0] * batch
@@ -107,7 +107,7 @@ class BlockCollector(ABC):
     @property
     @abstractmethod
     def after(self) -> dict[str, Any]:
-        """What a sampler that continues the block needs beside the rollouts."""
+        """The state that a sampler needs, in addition to the rollouts, to continue the block."""
 
     @abstractmethod
     def to_environment(self, action: Tensor) -> np.ndarray:
@@ -119,7 +119,7 @@ class BlockCollector(ABC):
 
 
 class UnrollBlockCollector(BlockCollector, UnrollCollector):
-    """Its rollouts are ``Unroll``."""
+    """Makes rollouts that are ``Unroll``."""
 
     def __post_init__(self) -> None:
         self._batch = self.stepper.environments.num_envs
@@ -153,7 +153,7 @@ class UnrollBlockCollector(BlockCollector, UnrollCollector):
 
 @dataclass
 class TransitionBlockCollector(BlockCollector, TransitionCollector):
-    """Its rollouts have ``Transitions`` with priorities, and what ``following`` needs.
+    """Makes rollouts of ``Transitions`` with priorities, and with the columns that ``following`` needs.
 
     Attributes:
         warmup_steps: steps of all blocks that are made before the actor stops warming up.
@@ -218,7 +218,7 @@ def _played_again(state: BlockState) -> Tensor:
 
 
 def not_reproducible(name: str, where: str) -> BadConfiguration:
-    """Returns the error for an environment that is random in another way than by its seed."""
+    """Returns the error for an environment that is not determined by its seed and actions."""
     return BadConfiguration(
         f"spec.reproducible: environment {name!r} is not a function of its seed and its actions: the second time it gave "
         f"another result {where}. Derive all of its random numbers from reset(seed=...), or leave reproducible out"

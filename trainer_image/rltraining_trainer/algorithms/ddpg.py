@@ -43,7 +43,7 @@ def _network(world: World) -> tuple[DeterministicActorCritic, DeterministicActio
 
 
 class DdpgActor(Actor):
-    """Acts as the policy does, plus noise with a separate scale for each environment."""
+    """Acts with the policy and noise, which has a separate scale in each environment."""
 
     def __init__(
         self, network: DeterministicActorCritic, actions: DeterministicActions, settings: DdpgApex
@@ -87,7 +87,7 @@ class DdpgActor(Actor):
 
 
 class DdpgLearner(ApexLearner[DeterministicActorCritic]):
-    """The critic minimises ½ δ², weighted by importance; the actor maximises Q(s, π(s)) (Silver et al. 2014)."""
+    """Minimises ½ δ² of the critic, weighted by importance, and maximises Q(s, π(s)) of the actor (Silver et al. 2014)."""
 
     algorithm = "ddpgApex"
     steps_sizes = "actorLearningRate, criticLearningRate"
@@ -120,7 +120,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
     def _update_critic(
         self, batch: Transitions, features: Tensor, weights: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Adds the critic's gradient. Returns its errors δ ``[B]`` and terms. ``features`` ``[B, F]`` of its torso."""
+        """Adds the critic's gradient. Returns its TD errors δ ``[B]`` and loss terms. ``features``: ``[B, F]`` of its torso."""
         target, after = self._target, batch["next_observation"]
         with torch.no_grad():
             next_value = target.value(target.critic_torso(after), target.actor(after))
@@ -132,7 +132,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
         return errors, {"critic_loss": (loss * weights).mean(), "value": value.detach().mean()}
 
     def _update_actor(self, observation: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Adds the actor's gradient. Returns its terms."""
+        """Adds the actor's gradient. Returns its loss terms."""
         action = self.network.actor(observation)
         tried = action.detach().requires_grad_()
         tried_value = self.network.value(features, tried).sum()

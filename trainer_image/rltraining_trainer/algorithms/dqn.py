@@ -104,8 +104,8 @@ class DqnLearner(ApexLearner[QNetwork]):
         values, action = self.network(batch["observation"]), batch["action"].unsqueeze(1)
         value = values.detach().gather(1, action).squeeze(1)
         errors = target - value
-        # The loss's derivative is a constant factor: autograd is about the network only. (Given to `backward` as a gradient it
-        # would cost each process the 2 s for which torch then imports sympy.)
+        # Multiply the values by the loss's derivative, a constant, so that autograd differentiates only the network. If
+        # `backward` received the derivative as a gradient, torch would import sympy, which takes 2 s in each process.
         loss, slope = self._loss(errors)
         slopes = torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1))
         (values * slopes).sum().backward()
@@ -114,7 +114,7 @@ class DqnLearner(ApexLearner[QNetwork]):
     def _backward_quantiles(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Like ``_backward``, for K quantiles of the return (Dabney et al. 2018, arXiv 1710.10044, algorithm 1)."""
         rows, following = torch.arange(len(weights), device=weights.device), batch["next_observation"]
-        # Compute the target's quantiles, of the action with the largest mean.
+        # Compute the target from the quantiles of the action with the largest mean.
         with torch.no_grad():
             next_quantiles = self._target.quantiles(following)
             selector = (
@@ -122,7 +122,7 @@ class DqnLearner(ApexLearner[QNetwork]):
             )
             chosen = next_quantiles[rows, selector.argmax(1)]
             target = batch["reward"].unsqueeze(1) + batch["discount"].unsqueeze(1) * chosen
-        # Compare each with each, as above without autograd.
+        # Compare all pairs of quantiles. As above, autograd differentiates only the network.
         quantiles = self.network.quantiles(batch["observation"])[rows, batch["action"]]
         loss, slope = quantile_huber_loss(target, quantiles.detach())
         (quantiles * (slope * weights.unsqueeze(1))).sum().backward()

@@ -40,7 +40,7 @@ def learner(world: World) -> None:
     run = world.run(algorithm=algorithm)
 
     def update(unrolls: list[Unroll] | None, reduce: Reduce) -> dict[str, Tensor]:
-        """One update of all learners. None: only other learners have unrolls."""
+        """Makes one update of all learners. ``unrolls``: None if only other learners have some."""
         for unroll, lag in zip(unrolls or (), queue.lags, strict=False):
             steps, episodes = int(unroll["valid"].sum()), int(unroll["episodes"].sum())
             run.count(steps, unroll["episode_return"], episodes=episodes, lag=lag)
@@ -71,7 +71,7 @@ class ImpalaLearner:
     Args:
         network: its parameters become views of the flat tensor ``parameters``.
         total_steps: environment steps at which a linear learning-rate schedule reaches 0.
-        device: of the network, and of batches.
+        device: device of the network and of batches.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class ImpalaLearner:
         """Makes ``updates_per_batch`` updates. Returns the last one's terms of the loss, each ``[]``.
 
         Args:
-            unrolls: none: this learner follows the updates of other learners.
-            reduce: sums the gradient ``[N]`` in place over all learners, and returns the sum of their counts of steps.
+            unrolls: the batch. If empty, this learner follows the updates of other learners.
+            reduce: sums the gradient ``[N]`` in place over all learners, and returns the sum of their step counts.
 
         Raises:
             Diverged: loss or gradient is NaN or infinite. The parameters did not change in that update.

@@ -19,8 +19,9 @@ B = TypeVar("B")
 
 
 LEAST_WORK = 10_000_000
-"""Parameters times transitions from which a second thread is worth its switches. Measured with SAC on two cores: 7.25 and
-6.69 ms an update at 15 M (networks of 128-128), 13.8 and 9.3 ms at 56 M (256-256), but 4.6 and 6.5 ms at 5 M (64-64)."""
+"""Smallest number of parameters times transitions for which a second thread is faster. One update of SAC on two cores, with
+one and with two threads: 7.25 and 6.69 ms at 15 M (networks of 128-128), 13.8 and 9.3 ms at 56 M (256-256), but 4.6 and 6.5 ms
+at 5 M (64-64)."""
 
 
 def can_be_parallel(network: nn.Module, batch_size: int) -> bool:

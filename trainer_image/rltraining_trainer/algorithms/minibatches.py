@@ -43,7 +43,7 @@ class Minibatches:
         network: computes the outputs of each minibatch.
         unroll: the rollout.
         count: number of minibatches per epoch.
-        length: steps of a sequence. The last one of an environment may be shorter.
+        length: steps of a sequence. The last sequence of an environment may be shorter.
 
     Raises:
         BadConfiguration: with an LSTM, there are fewer sequences than minibatches.

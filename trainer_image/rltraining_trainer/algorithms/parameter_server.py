@@ -26,8 +26,8 @@ class ParameterServer:
     """Holds slice ``index`` of ``count`` of a network's N parameters, from index·N // count to (index + 1)·N // count.
 
     Args:
-        network: is moved to ``device``. Its parameters become views of one flat vector there. Those of other slices have their
-            values of the last ``collect``.
+        network: the network, which is moved to ``device``. Its parameters become views of one flat vector. Parameters of other
+            slices have the values of the last ``collect``.
         total_steps: environment steps at which linear schedules reach 0.
     """
 
@@ -43,11 +43,11 @@ class ParameterServer:
         self.network, self.settings = network.to(device), settings
         self.updates = 0
         self.environment_steps = 0
-        """Environment steps of the rollouts behind all updates."""
+        """Environment steps of the rollouts of all updates."""
         self.total_steps = total_steps
         """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._scheduled_steps = 0
-        """Environment steps before the present rollouts; schedules of all updates from these use them."""
+        """Environment steps before the present rollouts. The schedules use this number in all updates from these rollouts."""
         self._count, self._device = count, torch.device(device)
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
@@ -131,7 +131,7 @@ class ParameterServer:
     def get_state(self) -> dict[str, Any]:
         """Returns the complete state, for any number of slices. Updates are not random.
 
-        With several slices it is the state that was last collected or set.
+        With several slices it is the state of the last ``collect`` or ``set_state``.
         """
         if self._count == 1:
             return self._state(self._flat.detach(), self._optimizer.get_state())

@@ -140,7 +140,7 @@ def td_errors(
     action, reward, discount, length = (
         batch[name].transpose(0, 1)[burn_in:] for name in ("action", "reward", "discount", "length")
     )
-    # Refresh the stored recurrent state with the parameters of today.
+    # Refresh the stored recurrent state with the current parameters.
     state: State = (batch["hidden"], batch["cell"])
     target_state = state
     with torch.no_grad():
@@ -174,7 +174,7 @@ def priorities_of(errors: Tensor, valid: Tensor, settings: R2d2) -> Tensor:
 
 
 class R2d2Learner(ApexLearner[RecurrentQNetwork]):
-    """Minimises ½ δ², the mean over the steps of a sequence, weighted by importance."""
+    """Minimises ½ δ², averaged over the steps of each sequence and weighted by importance."""
 
     algorithm = "r2d2"
     steps_sizes = "learningRate"

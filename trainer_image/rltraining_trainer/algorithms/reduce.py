@@ -1,4 +1,4 @@
-"""How several learners make one update of their gradients."""
+"""How several learners combine their gradients in one update."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from torch import Tensor
 
 Reduce = Callable[[Tensor, float], float]
-"""Sums a gradient ``[N]`` in place over all learners, and returns the sum of their counts of what they learnt from."""
+"""Sums a gradient ``[N]`` in place over all learners, and returns the sum of their counts of steps or items."""
 
 
 def alone(gradient: Tensor, count: float) -> float:
-    """The only learner's ``Reduce``."""
+    """Returns ``count``: the ``Reduce`` of a single learner."""
     return count

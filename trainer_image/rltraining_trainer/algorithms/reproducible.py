@@ -1,8 +1,8 @@
 """The learner and the sampler of ``spec.reproducible``.
 
 The environments of a job are blocks, which samplers only host. Each rollout is a function of its block's state, the parameters
-and a seed of block and update, and each update one of the rollouts in the order of blocks. It does not matter which process
-makes a rollout, or whether it is made twice.
+and a seed of block and update. Each update is a function of the rollouts in the order of blocks. The result does not depend on
+which process makes a rollout, or whether a rollout is made twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def learn_from_blocks(
     run = world.run(algorithm=learner)
 
     def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor | float]:
-        """Makes all updates from these rollouts, also if this process is asked to end meanwhile."""
+        """Makes all updates from these rollouts, even if this process is asked to end meanwhile."""
         number = blocks.update
         torch.manual_seed(seed_of(world.spec.seed, MINIBATCHES, number))
         unrolls: list[Any] = [rollout.unroll for rollout in rollouts]
@@ -66,7 +66,7 @@ def learn_from_blocks(
 
 
 def sample_unrolls(world: World, length: int) -> None:
-    """The sampler's function of A2C, PPO and IMPALA: makes the unrolls that the learner asks for, of ``length`` steps."""
+    """The sampler's function of A2C, PPO and IMPALA: makes the unrolls that the learner requests, of ``length`` steps."""
     network, distribution = world.actor_critic()
 
     def collector() -> BlockCollector:
@@ -77,7 +77,7 @@ def sample_unrolls(world: World, length: int) -> None:
 
 
 def sample_blocks(world: World, network: PolicyNetwork, collector: Callable[[], BlockCollector]) -> None:
-    """The sampler's function: makes the rollouts that the learner asks for.
+    """The sampler's function: makes the rollouts that the learner requests.
 
     ``collector`` returns a new collector with its own environments.
     """
@@ -106,7 +106,7 @@ class BlockHost:
 
     @property
     def held(self) -> dict[int, int]:
-        """The update that the next rollout of each block is for. Blocks that have moved have earlier updates."""
+        """The update of the next rollout of each block. Blocks that have moved to another sampler have earlier updates."""
         return {one.block: one.update for one in self._collectors if one.block >= 0}
 
     def add(self) -> BlockCollector:
@@ -119,7 +119,7 @@ class BlockHost:
         self._collectors[0].check()
 
     def collect(self, work: Sequence[Work]) -> list[BlockRollout]:
-        """Makes rollouts. Blocks that another sampler had before are taken over."""
+        """Makes rollouts. Takes over blocks that another sampler hosted before."""
         blocks, rollouts = {one.block for one in work}, []
         for one in work:
             collector = self._find(one.block, blocks)

@@ -43,7 +43,7 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
     run = world.run(algorithm=learner)
 
     def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor]:
-        """Makes all updates after these rollouts, also if this process is asked to end meanwhile."""
+        """Makes all updates after these rollouts, even if this process is asked to end meanwhile."""
         # Insert the transitions.
         number = blocks.update
         torch.manual_seed(seed_of(seed, MINIBATCHES, number))
@@ -70,7 +70,7 @@ def learn_from_transitions(world: World, learner: ApexLearner[Any], columns: Map
 
 
 def sample_transitions(world: World, actor: Actor, network: PolicyNetwork, length: int) -> None:
-    """The sampler's function: makes the rollouts that the learner asks for, of ``length`` steps."""
+    """The sampler's function: makes the rollouts that the learner requests, of ``length`` steps."""
     settings, reproducible, size = world.settings, world.spec.reproducible, world.spec.environment.num_envs
     assert reproducible is not None
 
@@ -93,7 +93,7 @@ def sample_transitions(world: World, actor: Actor, network: PolicyNetwork, lengt
 
 
 class BlockReplay:
-    """The replay of a reproducible run. Everything about it depends on its seed and the order of calls alone.
+    """The replay of a reproducible run. It depends only on its seed and the order of calls.
 
     Raises BadConfiguration without ``samplesPerInsert``.
     """
@@ -118,7 +118,7 @@ class BlockReplay:
         self._limiter = RateLimiter(
             settings.samples_per_insert, settings.samples_per_insert_tolerance, settings.minimum, batch_size
         )
-        self._age = 0.0  # mean age of the last sample
+        self._age = 0.0  # mean age of the items of the last sample
 
     def add(self, transitions: Mapping[str, Tensor], priorities: Tensor, steps: int) -> None:
         """Adds the transitions ``[K, ...]`` of a rollout of ``steps`` steps."""
@@ -126,7 +126,7 @@ class BlockReplay:
         self.environment_steps += steps
 
     def sample(self) -> SampleResult | None:
-        """Samples a batch. Returns None if there must be more insertions before."""
+        """Samples a batch. Returns None if more insertions are required before."""
         counts = self._buffer.counts
         if not self._limiter.may_sample(counts.inserted, counts.sampled, self._batch_size):
             return None
@@ -171,7 +171,7 @@ class BlockReplay:
         return {"buffer": self._buffer.get_state(), "environment_steps": self.environment_steps}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state. Raises ValueError if it is of another capacity or other columns."""
+        """Continues from a state. Raises ValueError if the state has another capacity or other columns."""
         self._buffer.set_state(state["buffer"])
         self.environment_steps = state["environment_steps"]
 

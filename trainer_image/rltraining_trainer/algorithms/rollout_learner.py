@@ -1,4 +1,4 @@
-"""How A3C, A2C and PPO make gradients of rollouts, and the learner that makes them."""
+"""The interface by which A3C, A2C and PPO compute gradients of rollouts, and the learner that computes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TERMS = ("loss", "policy_loss", "baseline_loss", "entropy")
 
 
 class RolloutGradients(Protocol):
-    """Makes the gradients of one rollout after the other: ``begin``, perhaps ``share``, then ``gradient``."""
+    """Computes the gradients of one rollout after another: ``begin``, ``share`` if advantages are normalised, ``gradient``."""
 
     averages: bool
     """Whether a gradient is a mean over steps. Otherwise it is a sum."""
@@ -62,12 +62,12 @@ class RolloutGradients(Protocol):
         """
 
     def share(self, totals: Tensor) -> None:
-        """Normalises by what ``begin`` returned, summed over all samplers of an update, float64 ``[3]``."""
+        """Normalises the advantages. ``totals``: float64 ``[3]``, sums of the results of ``begin`` over all samplers."""
 
     def gradient(self, position: int) -> Gradient:
         """Returns one of the rollout's gradients, with the current parameters.
 
-        Positions 0 .. ``exchanges`` − 1 come in ascending order. Some may be left out.
+        Positions are in ascending order, from 0 to ``exchanges`` − 1. Some may be left out.
 
         Raises:
             Diverged: loss or gradient is NaN or infinite.
@@ -82,8 +82,9 @@ class RolloutLearner(ParameterServer):
 
     Args:
         kind: makes the gradients.
-        exchanges: returns the number of updates from the rollouts of a number of samplers. All learners together have that
-            many, so that they make equally many updates. None: there is one learner, and the rollouts determine it.
+        exchanges: returns the number of updates for a number of samplers, namely the samplers of all learners, so that all
+            learners make equally many updates. None: there is one learner, and its rollouts
+            determine the number.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class RolloutLearner(ParameterServer):
     def _agree(self, rollouts: int, reduce: Reduce) -> int | None:
         """Returns the number of updates that all learners make. None: there is one learner.
 
-        The number of samplers may have changed since the learners started, at different times.
+        The learners add up their rollouts, because the number of samplers at their start may differ between them.
         """
         if self._exchanges is None:
             return None
@@ -184,7 +185,7 @@ def average(gradient: Tensor, weight: float, steps: int, reduce: Reduce, reducti
     """Combines the learners' gradients ``[N]`` in place. Returns the sum of their environment steps.
 
     Args:
-        weight: of this learner's gradient in the mean, 0 if it has none.
+        weight: weight of this learner's gradient in the mean, 0 if it has none.
         reduction: Mean or Sum.
     """
     counts = torch.tensor([float(steps)], dtype=torch.float64, device=gradient.device)
@@ -198,7 +199,7 @@ def average(gradient: Tensor, weight: float, steps: int, reduce: Reduce, reducti
 
 
 def any_learner(flag: bool, reduce: Reduce, device: torch.device) -> bool:
-    """Returns whether a learner has this flag. ``device``: where learners sum."""
+    """Returns whether a learner has this flag. ``device``: device of the sums over learners."""
     return reduce(torch.zeros(1, device=device), float(flag)) > 0.0
 
 

@@ -1,7 +1,7 @@
 """The learner and the sampler that A3C, A2C and PPO share: each sampler acts for a rollout, then learns from it.
 
-The learner computes the gradients from the rollouts of all samplers (``gradients: Learner``), or each sampler computes those of
-its rollouts and sends them (``gradients: Samplers``). An algorithm adds how gradients are made: see ``RolloutGradients``.
+The learner computes the gradients from the rollouts of all samplers (``gradients: Learner``), or each sampler computes and
+sends the gradients of its rollouts (``gradients: Samplers``). An algorithm defines how to compute them (``RolloutGradients``).
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _learn_from_rollouts(world: World, kind: type[RolloutGradients]) -> None:
 
 
 def _learn_from_gradients(world: World, kind: type[RolloutGradients]) -> None:
-    """Applies the gradients of samplers, those of one update together."""
-    # Build the parameters: all of them, or in mode Async with several learners a slice.
+    """Applies the gradients of samplers. The gradients of one update are reduced to one."""
+    # Build the parameters, or in mode Async with several learners a slice of them.
     settings, learners = world.settings, world.learners
     network, _ = world.actor_critic()
     sliced = learners > 1 and settings.aggregate.mode == "Async"
@@ -176,7 +176,7 @@ def _learn_from_gradients(world: World, kind: type[RolloutGradients]) -> None:
         return terms
 
     def update(pushes: Sequence[GradientPush] | None, reduce: Reduce) -> Mapping[str, float]:
-        """One update of all learners, or of this learner's slice and what arrives soon after."""
+        """Makes one update of all learners, or several updates of this learner's slice for ``FREE_RUN_SECONDS``."""
         terms = apply(pushes or (), reduce) if pushes or together else {}
         until = time.monotonic() + FREE_RUN_SECONDS
         while sliced and (left := until - time.monotonic()) > 0.0:

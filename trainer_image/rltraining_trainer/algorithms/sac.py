@@ -58,7 +58,7 @@ def _network(world: World) -> tuple[SacNetwork, SquashedGaussian]:
 
 
 class Temperature(nn.Module):
-    """The temperature α, as its logarithm ``[]``."""
+    """Stores the temperature α as its logarithm ``[]``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,9 +66,9 @@ class Temperature(nn.Module):
 
 
 class SacNetwork(PolicyNetwork):
-    """The policy's parameters of a ``SquashedGaussian`` ``[N, 2·d]``, twin critics, and the temperature.
+    """Computes the policy's parameters of a ``SquashedGaussian`` ``[N, 2·d]``, and contains twin critics and the temperature.
 
-    Actions ``[N, d]`` are those before the tanh.
+    Actions ``[N, d]`` are values before the tanh.
     """
 
     def __init__(self, actor: nn.Module, critics: TwinCritics, normalizer: Normalizer | None) -> None:

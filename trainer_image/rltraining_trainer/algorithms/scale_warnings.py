@@ -1,4 +1,4 @@
-"""Warnings of observations and rewards of a scale from which a network hardly learns."""
+"""Warns of observations and rewards that are too large for a network to learn well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def scale_warnings(spec: JobSpec, settings: Apex, batch: Mapping[str, Tensor]) -
 
     Args:
         spec: The job's spec. Observations that are normalised may have any scale.
-        settings: Of the algorithm. Rewards of R2D2, which learns rescaled values, may have any scale.
-        batch: With the columns ``observation`` and ``reward``, as the algorithm learns from them.
+        settings: Settings of the algorithm. Rewards of R2D2, which learns rescaled values, may have any scale.
+        batch: A batch with the columns ``observation`` and ``reward``, as the algorithm uses them.
     """
     environment, observation = spec.environment, batch["observation"]
     normalize = environment.normalize or Normalize()

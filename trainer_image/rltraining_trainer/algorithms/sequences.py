@@ -32,7 +32,7 @@ class Sequences(TypedDict):
     valid: Tensor
     """``[K, S]`` bool, False where the environment only reset itself."""
     hidden: Tensor
-    """``[K, H]``, the recurrent state before the sequence, as ``cell``."""
+    """``[K, H]``, the recurrent state before the sequence, like ``cell``."""
     cell: Tensor
 
 
@@ -45,7 +45,7 @@ class SequenceBuilder:
         self._unrolls: deque[Unroll] = deque(maxlen=count)
 
     def add(self, unroll: Unroll) -> Sequences | None:
-        """Returns the sequences that end with this unroll, one per environment. None: there are too few steps yet."""
+        """Returns the sequences that end with this unroll, one per environment. None: there are too few steps so far."""
         self._unrolls.append(unroll)
         if len(self._unrolls) < (self._unrolls.maxlen or 0):
             return None
@@ -57,7 +57,7 @@ class SequenceBuilder:
             torch.cat([*(each[name][:-1] for each in unrolls), unroll[name][-1:]])
             for name in ("observation", "first")
         )
-        # The n steps stop before a row that is no step: its observation is the last one of an episode.
+        # The n steps stop before a row that is not a step, because its observation is the last one of an episode.
         cut = np.zeros(valid.shape, bool)
         cut[:-1] = ~valid[1:].numpy()
         n_step = n_step_transitions(reward.numpy(), ended.numpy(), cut, self._n_step, self._discount)

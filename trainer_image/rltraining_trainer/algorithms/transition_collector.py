@@ -34,33 +34,33 @@ class Block:
     """``[E]`` undiscounted returns of ended episodes in the greedier half of all environments, in
     the order in which the episodes began (see ``EpisodeTracker``)."""
     episode_length: Tensor
-    """``[E]`` their lengths in steps."""
+    """``[E]`` lengths of these episodes in steps."""
     moments: Tensor
     """``[1, 1 + 2·d]`` float64, moments of the observations, or ``[0, 0]`` without normalisation."""
 
 
 class Rows(NamedTuple):
-    """R rows of B environments: observations, actions, and what each step led to."""
+    """R rows of B environments: observations, actions, and the results of the actions."""
 
     observation: np.ndarray
     """``[R, B, ...]``."""
     action: np.ndarray
-    """``[R, B, ...]``; from here to ``discarded``, ``[R, B]``."""
+    """``[R, B, ...]``. The fields from here to ``discarded`` are ``[R, B]``."""
     value_of_action: np.ndarray
     value_of_state: np.ndarray
     reward: np.ndarray
-    """Clipped and scaled; 0 where there was no step."""
+    """Clipped and scaled, 0 where ``valid`` is False."""
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
     discarded: np.ndarray
     """The episode was discarded before this row, which is not a step."""
     final: np.ndarray
-    """``[R, B]`` index in ``finals`` of the last observation of the episode that ended here. -1: it is in the next row."""
+    """``[R, B]`` index in ``finals`` of the last observation of the episode that ended here. -1: in the next row."""
     finals: np.ndarray
     """``[F, ...]`` last observations without an action, in the order of rows."""
     final_values: np.ndarray
-    """``[F]`` their values; 0 where the episode terminated."""
+    """``[F]`` values of ``finals``, 0 where the episode terminated."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class TransitionCollector:
         self.new_rows = new  # for subclasses
 
         rows = new if self._carried is None else _join(self._carried, new)
-        # Truncate discarded episodes at the previous row, which may be of the block before.
+        # Truncate discarded episodes at the previous row, which may belong to the previous block.
         rows.truncated[:-1] |= rows.discarded[1:]
 
         # Make the transitions that are complete, and carry the other rows over to the next block.
@@ -214,7 +214,7 @@ class TransitionCollector:
         time, environment = np.nonzero(rows.valid[:complete])
         reward, discount, length = (part[time, environment] for part in n_step)
 
-        # Take the last observations: from a later row, or from those without an action.
+        # Take the next observations and their values from a later row, or from ``finals``.
         after = time + length
         next_observation = _take(rows.observation, after, environment)
         next_value = rows.value_of_state[after, environment]

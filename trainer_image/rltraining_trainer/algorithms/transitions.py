@@ -19,7 +19,7 @@ PRIORITY_EPSILON = 1e-6
 
 
 class Transitions(TypedDict):
-    """K transitions: s, a, and what followed within n steps."""
+    """K transitions: s, a, and the results of at most n steps."""
 
     observation: Tensor
     """``[K, ...]`` s."""
@@ -52,7 +52,7 @@ class Actor(Protocol):
     warming_up: bool = True
     """Whether the parameters are still the initial parameters."""
     memory: Tensor | None = None
-    """What its noise has kept from the step before, or None."""
+    """State of its noise after the previous step, or None."""
 
     def place(self, environments: range, total: int) -> None:
         """Sets the numbers of the B environments among ``total``.

@@ -1,4 +1,4 @@
-"""Unrolls: T steps of B environments, collected by a sampler, learnt from by an actor-critic learner."""
+"""Unrolls: T steps of B environments, which a sampler collects and from which a learner updates."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rltraining_trainer.networks.normalizer import CLIP, Normalizer
 
 
 class Unroll(TypedDict):
-    """What a sampler sends."""
+    """T steps of B environments, as a sampler sends them."""
 
     observation: Tensor
     """``[T+1, B, ...]`` x_0 .. x_T."""
     action: Tensor
-    """``[T, B, ...]`` a_t, as drawn."""
+    """``[T, B, ...]`` a_t, as sampled from the policy."""
     log_prob: Tensor
     """``[T, B]`` log μ(a_t|x_t) of the policy that acted."""
     reward: Tensor
-    """``[T, B]`` r_t as it is learnt from: clipped and scaled. Where an episode was truncated and its last observation is
-    not in the unroll, the discounted value of that observation is added."""
+    """``[T, B]`` r_t, clipped and scaled. If an episode was truncated and its last observation is not in the unroll, r_t
+    includes the discounted value of that observation."""
     ended: Tensor
-    """``[T, B]`` bool: nothing follows r_t, neither a step nor a value."""
+    """``[T, B]`` bool: neither a step nor a bootstrap value follows r_t."""
     valid: Tensor
     """``[T, B]`` bool: False where the environment only reset itself."""
     first: Tensor
@@ -37,18 +37,18 @@ class Unroll(TypedDict):
     state: tuple[Tensor, ...]
     """Recurrent state before x_0, ``[B, H]`` each."""
     episodes: Tensor
-    """``[B]`` int64, how many episodes ended within the unroll."""
+    """``[B]`` int64, number of episodes that ended within the unroll."""
     episode_return: Tensor
-    """``[K]`` undiscounted returns of ended episodes, in the order in which these began: see ``EpisodeTracker``."""
+    """``[K]`` undiscounted returns of ended episodes, in the order of their starts (see ``EpisodeTracker``)."""
     episode_length: Tensor
-    """``[K]`` their lengths in steps."""
+    """``[K]`` lengths of these episodes in steps."""
     moments: Tensor
-    """``[U, 1 + 2·d]`` float64, of each of the U unrolls: ``moments_of`` observations and discounted returns, which the learner
-    merges into the network's ``normalizer``. ``[0, 0]`` of a network without one."""
+    """``[U, 1 + 2·d]`` float64, for each of the U unrolls the ``moments_of`` observations and discounted returns, which the
+    learner merges into the network's ``normalizer``. ``[0, 0]`` if the network has no normalizer."""
 
 
 def concatenate(unrolls: Sequence[Unroll]) -> Unroll:
-    """Unrolls of one T side by side: B is the sum of theirs."""
+    """Concatenates unrolls of equal T along their environments, so that the new B is the sum of theirs."""
     if len(unrolls) == 1:
         return unrolls[0]
     along = {"episodes": 0, "episode_return": 0, "episode_length": 0, "moments": 0}
@@ -62,7 +62,7 @@ def concatenate(unrolls: Sequence[Unroll]) -> Unroll:
 
 
 def move(unroll: Unroll, device: torch.device) -> Unroll:
-    """The unroll on ``device``; what is there already is not copied."""
+    """Returns the unroll on ``device``. Tensors that are already on the device are not copied."""
     if device.type == "cpu":
         return unroll
     columns = {name: part.to(device) for name, part in unroll.items() if isinstance(part, Tensor)}
@@ -70,7 +70,7 @@ def move(unroll: Unroll, device: torch.device) -> Unroll:
 
 
 class RewardSettings(Protocol):
-    """The settings of all algorithms that samplers use."""
+    """The settings that every algorithm has for the rewards of its samplers."""
 
     @property
     def discount(self) -> float: ...
@@ -81,7 +81,7 @@ class RewardSettings(Protocol):
 
 
 class ActingNetwork(Protocol):
-    """A network of which unrolls are collected, such as an actor-critic network."""
+    """A network with which unrolls are collected, such as an actor-critic network."""
 
     normalizer: Normalizer | None
 
@@ -97,7 +97,7 @@ class ActingNetwork(Protocol):
 
 
 class Exploration(Protocol):
-    """How actions are sampled, such as a distribution."""
+    """Samples actions from the output of the network, such as a distribution."""
 
     def noise(self, *batch: int) -> Tensor: ...
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor: ...
@@ -107,13 +107,13 @@ class Exploration(Protocol):
 
 @dataclass
 class UnrollCollector:
-    """Acts with a network in B environments and keeps what happened, T steps at a time.
+    """Acts with a network in B environments, and collects unrolls of T steps.
 
     Attributes:
         discount: γ, for the value of truncated episodes whose last observation is not in the unroll.
-        reward_clip: rewards are learnt from as if within ±``reward_clip`` (None: as they are),
-        reward_scale: then normalised if the network normalises rewards, and multiplied by this. Here, not in the learner:
-            values, which may be added, are of that scale.
+        reward_clip: rewards are clipped to ±``reward_clip``. None: they are not clipped.
+        reward_scale: clipped rewards are normalised, if the network normalises rewards, and multiplied by this. The sampler
+            scales instead of the learner, because the values that it may add to rewards have that scale.
     """
 
     network: ActingNetwork
@@ -152,7 +152,7 @@ class UnrollCollector:
 
     @torch.no_grad()
     def collect(self) -> Unroll:
-        """The next T steps, with the network's parameters as they are now. Every tensor is new: it may be sent as it is.
+        """Takes the next T steps with the current parameters, and returns them. All tensors are new, so they need no copy.
 
         Raises:
             Diverged: an observation or a reward is NaN, infinite or too large.
@@ -160,15 +160,15 @@ class UnrollCollector:
         length, batch, distribution = self.length, self._batch, self.distribution
         observation, first, state = self._observation, self._first, self._state
         policy_of, initial_state = self.network.acting(), state
-        # What each step leaves is kept in numpy arrays: writing a row costs a third of what it does in a tensor.
+        # Store the steps in numpy arrays: writing a row takes a third of the time that it takes in a tensor.
         observations = np.empty((length + 1, *observation.shape), observation.dtype)
         firsts = np.empty((length + 1, batch), bool)
         rewards = np.empty((length, batch), np.float32)
         terminated, truncated, over, valid = (np.empty((length, batch), bool) for _ in range(4))
         discarded = np.zeros((length, batch), bool)
         bootstraps = np.zeros((length, batch), np.float32)
-        # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave;
-        # of a beginning only if there is a state to be forgotten.
+        # The network receives each row as a tensor in the same memory, whatever type of array the environment returns.
+        # It receives the starts of episodes only if it has a recurrent state to reset.
         observation_rows = torch.from_numpy(observations).unbind()
         first_rows = torch.from_numpy(firsts).unbind() if state else [None] * length
         actions, policies = [], []
@@ -218,7 +218,10 @@ class UnrollCollector:
     def _normalize(
         self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray
     ) -> tuple[np.ndarray, Tensor]:
-        """(rewards ``[T, B]`` by the statistics of the network and of this unroll, and the moments of this unroll)."""
+        """Normalises rewards ``[T, B]`` by the statistics of the network and of this unroll.
+
+        Returns the rewards and the moments of this unroll.
+        """
         normalizer = self.network.normalizer
         if normalizer is None:
             return rewards, NO_MOMENTS
@@ -234,7 +237,7 @@ class UnrollCollector:
         return rewards, moments.unsqueeze(0)
 
     def _discounted_returns(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Σ γ^k r over the episode so far, ``[T, B]``: what rewards are measured by."""
+        """Returns Σ γ^k r over the episode so far, ``[T, B]``. The variance of these returns normalises rewards."""
         running, returns = self._discounted_return, np.empty(rewards.shape)
         for t in range(len(rewards)):
             running = np.where(valid[t], self.discount * running + rewards[t], running)
