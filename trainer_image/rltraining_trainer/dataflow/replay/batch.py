@@ -1,4 +1,4 @@
-"""Splits a sample over shards, and joins the samples of shards to batches."""
+"""Splits a sample over shards, and joins the samples of shards into batches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch import Tensor
 from rltraining_trainer.dataflow.replay.shard_map import Shard
 
 _ROUNDING = 2.0**-50
-"""Upper bound of the relative error of a product and a quotient."""
+"""Upper bound of the relative rounding error of a product and a quotient."""
 
 
 class ShardSample(NamedTuple):
-    """The items that one shard contributes."""
+    """Items that were sampled from one shard."""
 
     shard: Shard
     share: float
-    """Probability of sampling from this shard, when the sample was split."""
+    """Probability of sampling from this shard at the time when the sample was split."""
     items: dict[str, Tensor]
     """Columns ``[k, ...]``."""
     drawn: Tensor
@@ -35,13 +35,13 @@ class BatchShards(NamedTuple):
     """The samples that form one batch."""
 
     number: int
-    """Number of the batch among those of its learner."""
+    """Number of the batch, counted by its learner."""
     parts: Sequence[ShardSample]
     """At least one sample."""
     total: int
     """Number of items in all shards."""
     least: float
-    """Probability of the least likely item in all shards; infinity to use the batch's maximum."""
+    """Probability of the least likely item in all shards. Infinity: use the largest weight of the batch."""
 
     @property
     def size(self) -> int:
@@ -53,21 +53,20 @@ class ReplayBatch:
     """B items from all shards."""
 
     number: int
-    """Number of the batch among those of its learner."""
+    """Number of the batch, counted by its learner."""
     items: dict[str, Tensor]
     """Columns ``[B, ...]``."""
     weights: Tensor
     """float32 ``[B]``: importance weights ``(N·P)^-β``, not normalized."""
     largest_weight: float
-    """The largest weight of this batch, or of any item in the shards with importanceNormalizer
-    Buffer.
-    Learners divide their weights by the maximum of these."""
+    """The largest weight of this batch, or with importanceNormalizer Buffer of all items in the shards.
+    Learners divide their weights by the maximum of this value over all learners."""
     ages: Tensor
-    """int64 ``[B]``: insertions into the shard since the item was added."""
+    """int64 ``[B]``: number of insertions into the shard since the item was added."""
     places: Tensor
     """float64 ``[2, B]``: slots and versions of the items in their shards."""
     shards: tuple[tuple[Shard, int], ...]
-    """Shards of the items, in the order of the items, with the number of items."""
+    """Shards in the order of the items, each with its number of items."""
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -100,11 +99,12 @@ class ReplayBatch:
 def stratified_counts(sums: Sequence[float], count: int, offset: float) -> list[int]:
     """Splits a sample of `count` items over shards in proportion to their priority sums.
 
-    Systematic sampling: the sums W = Σ w_i form a line with `count` points at (j + offset)·W/count
-    for j = 0, 1, …, and each shard gets the points in its interval. The total is exact, and each
-    shard gets count·w_i/W rounded up or down. With an offset uniform in [0, 1) that is also its
-    expectation: if shard i samples with probability p/w_i, then an item of priority p is sampled
-    count·p/W times on average, as from one table. A shard with sum 0 gets nothing.
+    This is systematic sampling. The sums w_i form a line of length W = Σ w_i, with `count` points at
+    (j + offset)·W/count for j = 0, 1, …, and each shard gets the points in its interval. The total
+    is exact, and each shard gets count·w_i/W rounded up or down. If the offset is uniform in [0, 1),
+    the expected number is count·w_i/W. If shard i then samples with probability p/w_i, an item of
+    priority p is sampled count·p/W times on average, as from one table. A shard with sum 0 gets no
+    items.
 
     Raises:
         ValueError: A sum is negative or not finite, all are 0, `count` is negative, or `offset` is
@@ -126,8 +126,8 @@ def stratified_counts(sums: Sequence[float], count: int, offset: float) -> list[
 def _points_before(end: float, count: int, total: float, offset: float) -> int:
     """Returns how many points j + offset are below end·count/total.
 
-    That is the integer part, plus 1 if the fraction exceeds the offset. In the rare case where
-    rounding errors could change the result it is computed with exact fractions.
+    The number is the integer part of end·count/total, plus 1 if the fraction exceeds the offset. It
+    is computed with exact fractions in the rare case where rounding errors could change it.
     """
     position = end * count / total
     whole = floor(position)
@@ -140,7 +140,7 @@ def _points_before(end: float, count: int, total: float, offset: float) -> int:
 
 
 def split_into_batches(parts: Sequence[ShardSample], batches: int, first: int) -> list[list[ShardSample]]:
-    """Deals the items of a joint sample out to batches, starting with batch `first`.
+    """Distributes the items of a joint sample over batches in turn, starting with batch `first`.
 
     The items are stratified, so each batch is as evenly spread as the joint sample. If `first` is
     random, each item is equally likely in each batch. Empty batches are omitted.
@@ -161,13 +161,13 @@ def split_into_batches(parts: Sequence[ShardSample], batches: int, first: int) -
 def importance_weights(probabilities: Tensor, total: int, exponent: float) -> Tensor:
     """Computes w_i = (N·P(i))^-β (Schaul et al. 2016, arXiv 1511.05952, section 3.4).
 
-    The caller divides the weights by one maximum for all items of an update: that of the batch, or
-    that of all shards.
+    The caller divides the weights by one maximum for all items of an update: the largest weight of
+    the batch, or of all shards.
 
     Args:
         probabilities: P, float64 ``[B]``: probability of each item in one draw from all shards.
         total: N, the number of items in all shards.
-        exponent: β; 1 corrects the bias of prioritized sampling completely, 0 not at all.
+        exponent: β. 1 corrects the bias of prioritized sampling completely, and 0 does not correct it.
 
     Returns:
         float32 ``[B]``.
@@ -186,8 +186,8 @@ def assemble(batch: BatchShards, exponent: float) -> ReplayBatch:
     """Joins the samples of a batch. `exponent` is β of the importance weights."""
     parts = batch.parts
     rows = [part.drawn.numpy() for part in parts]
-    # Multiply the probability of the shard at the split by that of the item in its shard. This is
-    # exact even if priorities have changed in between.
+    # Multiply the probability of the shard, when the sample was split, by the probability of the item
+    # in its shard. The product is exact even if priorities have changed in between.
     probabilities = np.concatenate([row[2] * part.share for row, part in zip(rows, parts, strict=True)])
     weights = importance_weights(torch.from_numpy(probabilities), batch.total, exponent)
     largest = float(weights.max())

@@ -94,7 +94,7 @@ class DistributedReplay:
         self._counters = SampleCounters()
         self._pending: deque[RequestGroup] = deque()
         self._ready: deque[BatchShards] = deque()
-        self._side_requests: list[Request] = []  # not part of a batch
+        self._side_requests: list[Request] = []  # requests that are not part of a batch
         self._batches = 0
         self._ages: deque[float] = deque(maxlen=_AGES_KEPT)
 
@@ -338,7 +338,7 @@ class DistributedReplay:
         return RequestGroup(requests, batches, total, list(zip(shards, shares, strict=True)))
 
     def _collect(self) -> None:
-        """Makes batches of the answers to the oldest requests, which are over."""
+        """Makes batches from the answers to the oldest requests, which are over."""
         now = self._clock()
         with self._changed:
             group, parts = self._pending.popleft(), []
@@ -354,7 +354,7 @@ class DistributedReplay:
                 self._ready.append(batch)
 
     def _settle(self, request: Request, now: float) -> dict[str, Any] | None:
-        """Counts a request that is over. Returns its answer, or None if the shard was lost."""
+        """Counts a completed request. Returns its answer, or None if the shard was lost."""
         shard = request.shard
         try:
             answer = request.answer()

@@ -1,4 +1,4 @@
-"""Rate limiters: how far sampling and insertion may run ahead of each other."""
+"""Rate limiters, which bound how far sampling and insertion run ahead of each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RateLimiter:
 
     Keeps ``error = sampled - (inserted - minimum) · samples_per_insert`` within ± `bound` by
     blocking the side that is ahead. As in Acme the bound is tolerance · samples_per_insert ·
-    minimum, but at least two batches and at least the samples of one insertion. With less, both
+    minimum, but at least two batches and at least the samples of one insertion. With a smaller bound, both
     sides could block each other.
     """
 
@@ -60,12 +60,12 @@ class RateLimiter:
 class ShardedRateLimiter:
     """The rate limiter of a replay whose shards join and leave. Not thread-safe.
 
-    Sampling starts when the present shards have `minimum` insertions. It starts over in the same
-    way after less than one batch of items was left. Until then insertions are not limited. Lost
-    shards and restarted learners therefore cannot make both sides block.
+    Sampling starts when the present shards have `minimum` insertions. If less than one batch of items
+    is left, sampling stops and starts again in the same way. Until it starts, insertions are not
+    limited. Lost shards and restarted learners therefore cannot make both sides block.
 
-    No samples are due for the insertions that fill the memory, neither the first time nor later.
-    Otherwise the learner would sample `minimum` items again and again while samplers wait.
+    Insertions that fill the memory require no samples, neither the first time nor later. Otherwise
+    the learner would sample `minimum` items again and again while samplers wait.
     """
 
     def __init__(self, shards: ShardMap, settings: Replay, batch_size: int) -> None:
@@ -77,9 +77,9 @@ class ShardedRateLimiter:
         )
         self._filled = False
         self._sampled = 0
-        # Insertions that an earlier learner has sampled for.
+        # Insertions before the start of this learner, for which an earlier learner has sampled.
         self._prior_insertions = 0
-        # Insertions that have filled the memory again, and the number of insertions when the refill in progress began.
+        # Insertions that have refilled the memory, and the number of insertions at the start of the current refill.
         self._refilled = 0
         self._refilled_from: int | None = None
 
@@ -98,12 +98,13 @@ class ShardedRateLimiter:
         return self._filled
 
     def _count_refill(self, present: int) -> int:
-        """Returns how many insertions no samples are due for, now that the memory is filled, besides the first `minimum`."""
+        """Returns how many insertions of a completed refill require no samples, besides the first `minimum`."""
         if not self._sampled:
-            return max(0, self._inserted() - present)  # into shards that were lost before the first sample
+            # Count the insertions into shards that were lost before the first sample.
+            return max(0, self._inserted() - present)
         if self._refilled_from is None:
             return 0
-        # A learner that has restarted may see the shards one after the other: most insertions are older then.
+        # After a restart of the learner shards may appear one after another. Most insertions are older then.
         return min(self._minimum, self._inserted() - self._refilled_from)
 
     def may_sample(self, most: int) -> int:
@@ -128,13 +129,13 @@ class ShardedRateLimiter:
         self._prior_insertions += inserted
 
     def insert_limit(self, name: str) -> int | None:
-        """Returns the maximum number of insertions of a shard since its start; None: no limit.
+        """Returns the maximum number of insertions of a shard since its start. None: no limit.
 
-        The remaining insertions are divided evenly between the present shards, after subtracting
-        what has been granted to other shards. The limit may decrease. The difference is
-        granted to other shards only after this shard asks again, since it may not have received the
-        new limit before. A shard that does not use its grant is idle. It is granted at most one
-        insertion if there are other shards, and this one is not subtracted from theirs.
+        The remaining insertions are divided evenly between the present shards, after subtracting the
+        grants of other shards. The limit may decrease. The difference is granted to other shards only
+        after this shard asks again, since it may not have received the new limit before. A shard that
+        does not use its grant is idle. If there are other shards, an idle shard is granted at most one
+        insertion, which is not subtracted from the grants of the others.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
@@ -149,12 +150,12 @@ class ShardedRateLimiter:
         # Determine whether this shard is idle.
         shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
         shard.asked_with = shard.counts.inserted
-        # Grant this shard its part of what the other shards have not been granted.
+        # Grant this shard its part of the insertions that other shards have not been granted.
         others = [other for other in present if other is not shard]
         promised = sum(max(0, other.reserved - other.counts.inserted) for other in others)
         room = allowed - inserted
         active = 1 + sum(not other.idle for other in others)
-        idle = shard.idle and bool(others)  # the only shard gets everything, idle or not
+        idle = shard.idle and bool(others)  # a single shard gets all insertions, idle or not
         share = 1 if idle else max(1, room // active)
         granted = shard.counts.inserted + max(0, min(share, room - promised))
         # Reserve the earlier grant, if it is larger, until the shard asks again.
@@ -176,7 +177,7 @@ class ShardedRateLimiter:
         self._refilled_from = state.get("refilled_from")
 
     def _inserted(self) -> int:
-        """Returns the number of insertions for which samples are due, plus `minimum`."""
+        """Returns the number of insertions that require samples, plus `minimum`."""
         prior = max(0, self._prior_insertions - self._minimum)
         return self._shards.holdings().inserted - prior - self._refilled
 

@@ -15,7 +15,7 @@ from rltraining_trainer.dataflow.replay.shard_map import Shard
 from rltraining_trainer.transport import Call, TransportError
 
 CALL_SECONDS = 2.0
-"""Time without an answer after which a shard counts as lost, and delays the learner at most."""
+"""Time without an answer after which a shard counts as lost. It delays the learner by at most this time."""
 _RPC_SECONDS = 60.0
 """Time-out of the RPC, which is longer because answers queue on a slow network."""
 

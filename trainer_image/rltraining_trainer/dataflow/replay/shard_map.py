@@ -41,7 +41,7 @@ class Shard:
     base: ReplayCounts
     """Counts when it started, which belong to its predecessor."""
     min_priority: float = math.inf
-    """The smallest positive powered priority; infinity if unknown."""
+    """The smallest positive powered priority, or infinity if unknown."""
     heard: float = 0.0
     """Time of the latest message in seconds."""
     announcements: int = 0
@@ -107,9 +107,9 @@ class ShardMap:
         return shard.present and self._shards.get(shard.name) is shard
 
     def excuse_pause(self, now: float) -> None:
-        """Does not count the time since the last call as silence of the shards if it was long, as in a long update.
+        """Does not count a long time since the last call, as during a long update, as silence of the shards.
 
-        The learner may have delayed the answers to their reports meanwhile.
+        The learner may have delayed its answers to their reports during this time.
         """
         pause = 0.0 if self._last_call is None else now - self._last_call
         self._last_call = now

@@ -15,8 +15,8 @@ Floats = NDArray[np.float64]
 
 
 def load_kernel() -> ctypes.PyDLL | None:
-    """Loads sum_tree.c, which hatch_build.py compiles if there is a compiler. Returns None if not
-    compiled.
+    """Loads sum_tree.c, which hatch_build.py compiles if there is a compiler. Returns None if the kernel
+    was not compiled.
 
     The GIL is held during a call, because releasing and acquiring it would take longer.
     """
@@ -107,7 +107,7 @@ class SumTree:
         assert np.array_equal(self._nodes[1 : self._width], sums), "a node is not the sum of its children"
 
     def _set(self, slots: Slots, values: Floats) -> bool:
-        """Returns False if a slot does not exist."""
+        """Sets leaves. Returns False if a slot does not exist."""
         if ((slots < 0) | (slots >= self._capacity)).any():
             return False
         tree, nodes = self._nodes, slots + self._width
