@@ -17,15 +17,15 @@ from rltraining_trainer.dataflow.slow_samplers import SlowSamplers
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
 Answer = Callable[[bool, bool], None]
-"""Answers a push. The arguments are whether its gradient was used, or may still be, and whether there is a credit for the next
-one."""
+"""Answers a push. The arguments are whether its gradient was used or may still be used, and whether there is a credit for the
+next gradient."""
 
 
 class Place(NamedTuple):
     """Identifies parameters. Synchronous samplers receive it with parameters, and return it with gradients."""
 
     epoch: str
-    """The incarnation of the learners. Gradients from another one are refused."""
+    """The incarnation of the learners. Gradients of another incarnation are refused."""
     iteration: int = 0
     """Number of the rollout. Each sampler makes one per iteration."""
     position: int = 0
@@ -78,7 +78,7 @@ P = TypeVar("P", bound=Push)
 
 
 class GradientCounts(NamedTuple):
-    """At one moment: pushed = applied + dropped + queued."""
+    """Counts at one moment. Invariant: pushed = applied + dropped + queued."""
 
     pushed: int
     applied: int
@@ -111,7 +111,7 @@ class GradientSource(ABC, Generic[P]):
         while sources.is_ready(timeout):        pushed = applied + dropped + queued, at all times
             pushes = source.take()
             ... apply them, publish the parameters ...
-            source.release()                    now those who sent them are answered
+            source.release()                    answers the senders of these pushes
 
     A repeated push, whose answer was lost, is ignored.
     """
@@ -119,15 +119,15 @@ class GradientSource(ABC, Generic[P]):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pushed = self._applied = self._dropped = self._stale = 0
-        self._taken = 0  # applied since the last release: not in the published parameters yet
+        self._taken = 0  # applied since the last release, and not in the published parameters yet
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._refused: dict[str, Source] = {}  # per sender, its last refused push
-        self._answers: list[tuple[str, Reply]] = []  # to these senders, by the next release
+        self._answers: list[tuple[str, Reply]] = []  # answers to these senders, given by the next release
         self._closed = False
         self.slow = SlowSamplers()
         """Asynchronous samplers with gradients that are too old."""
         self.place = Place("")
-        """Place of the published parameters. Without an epoch there are none yet."""
+        """Place of the published parameters. Without an epoch, no parameters are published."""
         self.exchanges = 1
         """Number of pushes of each sampler for its current rollout."""
         self.remaining = 1.0
@@ -141,7 +141,7 @@ class GradientSource(ABC, Generic[P]):
     def join(self, sender: str, answer: Reply, rollout: Place | None = None) -> None:
         """Calls ``answer`` when ``sender`` may have parameters, with whether it has a credit.
 
-        It is new, or reconnects with a ``rollout`` that it made at that place.
+        The sender is new, or reconnects with a rollout that it made at the place ``rollout``.
         """
 
     @abstractmethod
@@ -157,7 +157,7 @@ class GradientSource(ABC, Generic[P]):
         """Returns the number of queued pushes. Called with the lock held."""
 
     def release(self) -> None:
-        """Answers the pushes that were taken, after the parameters were published. Without an epoch all keep waiting."""
+        """Answers the pushes that were taken, after the parameters were published. Without an epoch it answers nothing."""
         with self._changed:
             if not self._hands_out:
                 return
@@ -178,7 +178,7 @@ class GradientSource(ABC, Generic[P]):
             return GradientCounts(self._pushed, self._applied, self._dropped, self._queued(), self._stale)
 
     def get_state(self) -> GradientState:
-        """Returns the counters. Before ``release`` they are those before the update."""
+        """Returns the counters. Before ``release`` they do not include the update."""
         with self._changed:
             return {
                 "pushed": self._pushed,
@@ -218,11 +218,11 @@ class GradientSource(ABC, Generic[P]):
         return bool(self.place.epoch) or self._closed
 
     def _knows(self, epoch: str) -> bool:
-        """Returns whether it is the epoch of the published parameters. A push without an epoch has none."""
+        """Returns whether this is the epoch of the published parameters. False for an empty epoch."""
         return bool(epoch) and epoch == self.place.epoch
 
     def _is_news(self, source: Source) -> bool:
-        """Counts a push. Returns False for a repetition. Called with the lock held, like the methods below."""
+        """Counts a push. Returns False if it is repeated. Called with the lock held, like the methods below."""
         incarnation, last = self._seen.get(source.sender, ("", -1))
         if incarnation == source.incarnation and source.sequence <= last:
             return False
@@ -231,7 +231,7 @@ class GradientSource(ABC, Generic[P]):
         return True
 
     def _was_used(self, source: Source) -> bool:
-        """Returns whether an earlier push was used, or may still be."""
+        """Returns whether an earlier push was used or may still be used."""
         return self._refused.get(source.sender) != source
 
     def _refuse(self, source: Source, *, stale: bool) -> None:

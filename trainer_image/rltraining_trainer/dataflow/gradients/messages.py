@@ -101,7 +101,7 @@ class UnrollReader:
 
 
 def vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
-    """Reads a field that must be a vector of this type, and of this size if one is given."""
+    """Reads a field that must be a vector of this type, and of this size unless it is None."""
     values: Tensor = field(payload, name, Tensor)
     if values.dim() != 1 or values.dtype != dtype or size not in (None, len(values)):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Asynchronous gradients, in the order of their arrival. A sampler waits for others only if there are too many of them."""
+"""Asynchronous gradients, in the order of their arrival. A sampler blocks on others only if too many gradients are queued."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class GradientQueue(GradientSource[P]):
         deadline: seconds after which an update takes fewer.
         version: returns the current version of the parameters.
         max_lag: largest number of versions by which the parameters of a gradient may be older. None: no limit.
-        sliced: other learners receive other slices of the same gradients. A sender then keeps its credit until all of them have
-            answered, and for its next gradient unless others wait.
+        sliced: other learners receive other slices of the same gradients. A sender then keeps its credit until all learners
+            have answered, and for its next gradient unless other senders wait.
         clock: returns seconds.
     """
 
@@ -48,7 +48,7 @@ class GradientQueue(GradientSource[P]):
         self._credits = Credits(clock)
         self._entries: deque[tuple[Entry[P], float]] = deque()  # with the times of arrival
         self._in_use: list[Entry[P]] = []  # between take and release
-        self._joins: list[Reply] = []  # that wait for parameters
+        self._joins: list[Reply] = []  # replies to senders that wait for parameters
 
     @property
     def lacks_credits(self) -> bool:
@@ -63,7 +63,7 @@ class GradientQueue(GradientSource[P]):
 
     def push(self, push: P, answer: Answer) -> None:
         with self._changed:
-            used: bool | None = None  # it waits
+            used: bool | None = None  # the answer is deferred
             if not self._is_news(push.source):
                 used = None if self._wait_with(push, answer) else self._was_used(push.source)
             elif self._closed or not self._knows(push.place.epoch):
@@ -158,7 +158,7 @@ class GradientQueue(GradientSource[P]):
         self._joins = []
         for sender, answer in answers:
             if self._sliced and self._credits.waiting:
-                replies.append(partial(answer, False))  # it returns its credit with its next request
+                replies.append(partial(answer, False))  # the sender returns its credit with its next request
             else:
                 self._credits.request(sender, answer)
         if self._in_use and not unlimited:
@@ -167,7 +167,7 @@ class GradientQueue(GradientSource[P]):
         return replies + self._credits.take(queued)
 
     def _wait_with(self, push: P, answer: Answer) -> bool:
-        """Whether the same push waits here, or is in use, and this answer with it."""
+        """Returns whether the same push is waiting or in use. Adds the answer to its answers."""
         waiting = (entry for entry, _ in self._entries if entry.answers)
         for entry in (*waiting, *self._in_use):
             if entry.push.source == push.source:
@@ -187,7 +187,7 @@ class GradientQueue(GradientSource[P]):
         self._move_up()
 
     def _move_up(self) -> None:
-        """Gradients that are now among the first ``capacity`` are answered with the next release."""
+        """Answers gradients that are now among the first ``capacity`` with the next release."""
         self._answer_later([entry for entry, _ in list(self._entries)[: self._capacity]], used=True)
 
     def _queued(self) -> int:

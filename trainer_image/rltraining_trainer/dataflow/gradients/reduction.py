@@ -1,4 +1,4 @@
-"""Several gradients become one."""
+"""Reduces several gradients to one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torch import Tensor
 def reduce_gradients(
     gradients: Sequence[Tensor], weights: Sequence[float], reduction: Literal["Mean", "Sum"]
 ) -> Tensor:
-    """The sum of gradients ``[n]``, or their mean, weighted by how many steps each is of. A single one is as it is, to the
-    bit; several come as a new tensor."""
+    """Returns the sum of gradients ``[n]``, or their mean weighted by the number of steps of each.
+
+    Returns a single gradient unchanged, bit for bit, and a new tensor for several.
+    """
     if len(gradients) == 1:
         return gradients[0]
     total = sum(weights)

@@ -91,12 +91,12 @@ class GradientServer(Generic[P]):
         return deferred
 
     def finish(self) -> None:
-        """The run is over: every answer says so from now on, and the deferred ones are given at once."""
+        """Reports the end of the run with all answers from now on, and sends the deferred ones."""
         self._done = True
         self._gradients.close()
 
     def _reply(self, deferred: DeferredReply, version: int, used: bool, credit: bool) -> None:
-        current = self._gradients.place  # first: it never is one of newer parameters
+        current = self._gradients.place  # read before the parameters, so that it never belongs to newer ones
         newest, parameters = self._models.newer_than(version)
         answer = {
             "version": newest,

@@ -1,4 +1,4 @@
-"""Limits the waiting of synchronous samplers for dead and slow ones."""
+"""Limits the time for which synchronous samplers wait for dead and slow ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synchronous gradients: all samplers compute one with the same parameters, and wait for the update."""
+"""Synchronous gradients: each sampler computes one with the same parameters, and waits for the update."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SynchronousGradients(GradientSource[P]):
         exchanges: number of updates in an iteration.
         patience: determines the samplers for which an update waits.
         deadline: seconds for which an update waits for further gradients after the first one.
-        count: number of gradients that are enough. None: those of all samplers for which it waits.
+        count: number of gradients that are enough. None: one gradient of each sampler for which the update waits.
         clock: returns seconds.
     """
 
@@ -47,14 +47,14 @@ class SynchronousGradients(GradientSource[P]):
         """Number of updates of this iteration, and of later ones."""
         self._patience, self._deadline, self._count = patience, deadline, count
         self._clock = clock
-        self._entries: dict[str, Entry[P]] = {}  # for this place, by sender
+        self._entries: dict[str, Entry[P]] = {}  # entries of this place, by sender
         self._in_use: list[Entry[P]] = []  # between take and release
         self._since: float | None = None  # arrival of the first entry
         self._awaited = patience.awaited(0)
         self._next = self.place
         self._busy = False  # during an update, after which arrivals are handled
         self._arrived: list[_Arrival] = []
-        self._waiting: list[_Arrival] = []  # for the next iteration
+        self._waiting: list[_Arrival] = []  # arrivals that wait for the next iteration
         self._waiting_since: float | None = None
         self._sum = _Sum()
 
