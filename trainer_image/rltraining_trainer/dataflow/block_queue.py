@@ -11,19 +11,19 @@ from typing import Any
 from rltraining_trainer.dataflow.block_state import BlockState, following
 
 LONGEST_SECONDS = 20.0
-"""A sampler that waits for longer receives an answer without work, and asks again."""
+"""A sampler that waits for longer receives an answer without work, and repeats its request."""
 PATIENCE = 2.0
-"""A block is overdue after this multiple of the quickest sampler's time, beyond the deadline."""
+"""A block is overdue after the deadline plus this multiple of the quickest sampler's time."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A rollout that a sampler is asked for."""
+    """A rollout that a sampler should make."""
 
     block: int
     update: int
     state: BlockState | None
-    """None: the sampler has the block already, or the block begins."""
+    """None: the sampler has the state already, or this is the block's first rollout."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ Reply = Callable[[list[Work]], None]
 
 
 class BlockQueue:
-    """Thread-safe. A sampler asks for work, and delivers its rollouts. It may ask for the next work before it delivers.
+    """Deals blocks to samplers. Thread-safe.
+
+    A sampler requests work and delivers its rollouts. It may request the next work before it delivers.
 
     The present samplers share the blocks. A rollout does not depend on its sampler: if a sampler does not deliver in
     time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts. Samplers continue
@@ -68,15 +70,15 @@ class BlockQueue:
         self._samplers, self._deadline, self._clock = samplers, deadline, clock
         self._changed = threading.Condition()
         self._states: list[BlockState | None] = [None] * count
-        # By update and block: the rollouts, and the newest sampler to which the work was dealt, with the time.
+        # By update and block: the rollouts, and the last sampler to which the work was dealt, with the time.
         self._rollouts: dict[tuple[int, int], BlockRollout] = {}
         self._dealt: dict[tuple[int, int], tuple[str, float]] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._present: set[str] = set()
         self._closed = False
         self._released = -1  # samplers may make the rollouts of updates up to this one
-        self._opened = 0.0  # since when the rollouts of this update may be made
-        # Seconds of the quickest sampler in the last update and in this one. None: not known yet.
+        self._opened = 0.0  # time from which the rollouts of this update may be made
+        # Seconds of the quickest sampler in the last update and in this one. None: unknown so far.
         self._quickest: tuple[float | None, float | None] = (None, None)
         self._pushed = self._used = self._dropped = 0
 
@@ -92,13 +94,13 @@ class BlockQueue:
         """Adds rollouts, and replies when there is work.
 
         Args:
-            held: the blocks that the sampler has, with the update that their next rollout is for. If it is working: those
-                that it will have after its present work.
-            working: the sampler is making rollouts, and asks for the work after them.
+            held: the blocks that the sampler has, with the update of their next rollout. If ``working``, the blocks that
+                it will have after its present work.
+            working: the sampler is making rollouts, and requests the work after them.
         """
         with self._changed:
             self._add(sampler, rollouts)
-            # Other work that the sampler has got is lost.
+            # Any other work that the sampler has received is lost.
             for update, block in self._undelivered(sampler):
                 if not working or held.get(block) != update + 1:
                     del self._dealt[update, block]
@@ -109,13 +111,13 @@ class BlockQueue:
         self._reply()
 
     def deliver(self, sampler: str, rollouts: Sequence[BlockRollout]) -> None:
-        """Adds rollouts of a sampler that has asked for the next work already."""
+        """Adds rollouts of a sampler that has already requested its next work."""
         with self._changed:
             self._add(sampler, rollouts)
         self._reply()
 
     def is_ready(self, timeout: float) -> bool:
-        """Returns whether all rollouts of this update are there, after at most ``timeout`` seconds."""
+        """Returns whether all rollouts of this update have arrived, after at most ``timeout`` seconds."""
         until = self._clock() + timeout
         while True:
             self._reply()
@@ -202,14 +204,14 @@ class BlockQueue:
                 last, quickest = self._quickest
                 seconds = now - dealt[1]
                 self._quickest = last, seconds if quickest is None else min(quickest, seconds)
-        # It begins its other work now.
+        # The sampler starts its remaining work now.
         for key in self._undelivered(sampler):
             self._dealt[key] = sampler, now
         self._present.add(sampler)
         self._changed.notify_all()
 
     def _undelivered(self, sampler: str) -> list[tuple[int, int]]:
-        """Returns the work that the sampler has got and not delivered, by update and block."""
+        """Returns the work that the sampler has received and not delivered, by update and block."""
         return [
             key for key, (other, _) in self._dealt.items() if other == sampler and key not in self._rollouts
         ]
@@ -246,7 +248,7 @@ class BlockQueue:
             return {}
         owners = [present[block % len(present)] for block in range(len(self._states))]
         work: dict[str, list[tuple[int, int]]] = {}
-        # The sampler of each other rollout, and since when it has the work.
+        # The sampler of each other missing rollout, and the time since which the sampler has had the work.
         pending: dict[tuple[int, int], tuple[str, float]] = {}
         for key, owner in zip(self._keys(), owners, strict=True):
             if key in self._rollouts:
@@ -256,7 +258,7 @@ class BlockQueue:
             else:
                 work.setdefault(owner, []).append(key)
 
-        # Deal overdue work to samplers that have nothing to do. Leave its samplers out until they deliver or ask.
+        # Deal overdue work to samplers that have nothing to do. Leave the late samplers out until they deliver or ask.
         idle = [name for name in present if name in self._waiting and name not in work]
         idle = [name for name in idle if not self._undelivered(name)]
         if idle:
@@ -270,7 +272,7 @@ class BlockQueue:
                     del self._dealt[undelivered]
                 work.setdefault(idle[number % len(idle)], []).append(key)
 
-        # The others continue with the next updates.
+        # The other waiting samplers continue with the next updates.
         for update in range(self.update + 1, self._released + 1):
             waiting = [name for name in self._present if name in self._waiting and name not in work]
             for block, owner in enumerate(owners):
@@ -280,7 +282,7 @@ class BlockQueue:
         return work
 
     def _can_continue(self, sampler: str, update: int, block: int) -> bool:
-        """Returns whether this rollout is missing, and the one before is there or is being made by the sampler."""
+        """Returns whether this rollout is missing, and the sampler is making the previous one, or that has arrived."""
         if (update, block) in self._rollouts:
             return False
         if (before := (update - 1, block)) in self._rollouts:
@@ -289,11 +291,11 @@ class BlockQueue:
         return is_its_work and self._waiting[sampler].held.get(block) == update
 
     def _work(self, update: int, block: int, sampler: str, waiting: _Waiting, now: float) -> Work:
-        """Notes that a rollout is dealt to a sampler."""
+        """Records that a rollout is dealt to a sampler. Returns the work."""
         self._dealt[update, block] = sampler, now
         if waiting.held.get(block) == update:
             return Work(block, update, None)
-        # The sampler did not make the rollout before: send it the state after that.
+        # The sampler does not have the block in this state. Send the state after the previous rollout.
         state = self._states[block]
         for earlier in range(self.update, update):
             rollout = self._rollouts[earlier, block]

@@ -1,4 +1,4 @@
-"""What a block of environments is between two rollouts, so that any sampler can continue it."""
+"""The state of a block of environments between two rollouts, from which any sampler can continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BlockState:
     first: Tensor
     """``[B]`` bool, the observation begins an episode."""
     after: dict[str, Any]
-    """What the sampler keeps between rollouts, such as the recurrent state (see ``BlockCollector.after``)."""
+    """Further state of the sampler, such as the recurrent state (see ``BlockCollector.after``)."""
 
     def to_payload(self) -> dict[str, Any]:
         """Returns the state for a message or a checkpoint."""

@@ -1,4 +1,4 @@
-"""How many items should be under way at a time: as many as keep the learner busy, and no more."""
+"""Chooses the number of items under way at a time: the smallest number that keeps the learner busy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LEAST = 4
-"""Smallest limit, in batches. Two samplers, each with an item in transit and one in the making, reach it."""
+"""Smallest limit, in batches. Two samplers reach it, each with an item in transit and one in the making."""
 PERIOD_SECONDS = 1.0
 """Shortest period over which the rate of items is measured, after items of the previous limit are used up."""
 PERIOD_ITEMS = 4
@@ -14,8 +14,8 @@ PERIOD_ITEMS = 4
 BUSY = 0.1
 """Share of time in which the learner waits for batches, below which it is busy enough."""
 GAIN = 1.1
-"""By this factor the rate of items has to rise when the limit is doubled, or by half of what a busy learner would gain.
-Otherwise the limit goes back: the samplers share what limits them, such as the cores of one machine."""
+"""Factor by which the rate of items must rise when the limit is doubled, or half of the gain of a busy learner if that is less.
+Otherwise the limit is restored, because the samplers share the resource that limits them, such as the cores of one machine."""
 PAUSE_PERIODS = 20
 """Periods after which a limit that did not raise the rate is tried again."""
 
@@ -25,7 +25,7 @@ class _Period:
     since: float
     """Seconds."""
     skip: int
-    """Items that were under way when the limit was set. They do not count."""
+    """Items that were under way when the limit was set. They are not counted."""
     used: int = 0
     batches: int = 0
     waited: float = 0.0
@@ -56,8 +56,8 @@ class CreditLimit:
         """Adapts the limit after a batch.
 
         Args:
-            items: of this batch.
-            waited: seconds for which the learner waited for it.
+            items: number of items of this batch.
+            waited: seconds for which the learner waited for the batch.
             short: whether samplers lack credits.
             now: seconds.
         """
@@ -89,7 +89,7 @@ class CreditLimit:
         if period.waited < BUSY * seconds:
             self.items = max(self._least, self.items - max(1, self.items // 8))
         elif 2 * period.short > period.batches and self.items < self.most and not self._pause:
-            most = seconds / max(seconds - period.waited, 1e-9)  # what a learner that never waits would gain
+            most = seconds / max(seconds - period.waited, 1e-9)  # gain of a learner that never waits
             self._before = (self.items, rate * min(GAIN, (1 + most) / 2))
             self.items = min(self.most, 2 * self.items)
 
@@ -106,21 +106,21 @@ class CreditControl:
         self._set_limit, self._clock = set_limit, clock
         self._limit: CreditLimit | None = None
         self._batch = 0
-        self._requested: float | None = None  # when the learner began to wait
+        self._requested: float | None = None  # time when the learner started to wait
 
     def set_batch(self, batch: int, most: int) -> None:
-        """Sets the items of a batch, and the largest limit for them. Another batch size begins with the least limit."""
+        """Sets the items of a batch, and the largest limit for them. A new batch size starts with the smallest limit."""
         if self._limit is None or batch != self._batch:
             self._limit, self._batch = CreditLimit(most, batch, self._clock()), batch
             self._set_limit(self._limit.items)
 
     def wait(self) -> None:
-        """Notes that the learner waits for a batch from now on, unless it does already."""
+        """Records that the learner starts to wait for a batch, unless it is already waiting."""
         if self._requested is None:
             self._requested = self._clock()
 
     def on_batch(self, items: int, short: bool) -> None:
-        """Adapts the limit, after a batch. ``short``: samplers lack credits."""
+        """Adapts the limit after a batch. ``short``: samplers lack credits."""
         if self._limit is not None and self._requested is not None:
             now = self._clock()
             self._limit.on_batch(items, now - self._requested, short, now)

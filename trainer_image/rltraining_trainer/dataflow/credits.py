@@ -1,4 +1,4 @@
-"""Credits, without which samplers collect nothing. They bound policy lag for any number of samplers."""
+"""Credits, which samplers need to collect items. They bound policy lag for any number of samplers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 HOLD_SECONDS = 15.0
-"""A sampler that has waited for this time is asked to request its credit again, which shows that it lives."""
+"""A sampler that has waited for this time must request its credit again, which shows that it is alive."""
 ABSENT_SECONDS = 5.0
 """A sampler that does not request its credit again within this time loses its place."""
 LEASE_SECONDS = 5.0
@@ -18,8 +18,8 @@ LEASE_COLLECTIONS = 10.0
 FIRST_LEASE_SECONDS = 60.0
 """The lease of a credit as long as no item has arrived."""
 LOOK_SECONDS = 0.25
-"""Time between two looks for samplers that take too long."""
-_WEIGHT = 0.05  # of the newest collection in that mean
+"""Time between two checks of leases and of waiting samplers."""
+_WEIGHT = 0.05  # weight of the newest collection in that mean
 
 Reply = Callable[[bool], None]
 """Answers a sampler that waits for a credit: whether it has one now, or should request it again."""
@@ -29,13 +29,13 @@ Reply = Callable[[bool], None]
 class _Request:
     replies: list[Reply]
     since: float
-    """When the sampler made this request, or, without replies, when it was asked to make it again."""
+    """Time of this request. Without replies: time when the sampler was asked to repeat it."""
 
 
 class Credits:
     """Hands out at most `limit` credits, first come, first served. Not thread-safe.
 
-    A credit is out while its sampler collects an item, and then while the item is queued. Items are used in the
+    A credit is in use while its sampler collects an item, and then while the item is queued. Items are used in the
     order of their arrival, so that an item waits for fewer than `limit` others.
 
     A sampler holds at most one credit. A restarted sampler takes over the credit of its previous incarnation. A
@@ -47,8 +47,8 @@ class Credits:
         """None: no limit."""
         self._clock = clock
         self._waiting: dict[str, _Request] = {}  # by sampler, in the order of their first requests
-        self._granted: dict[str, float] = {}  # samplers that collect: since when, oldest first
-        self._late: dict[str, float] = {}  # samplers that collect after the end of their lease: since when
+        self._granted: dict[str, float] = {}  # start times of samplers that collect, oldest first
+        self._late: dict[str, float] = {}  # the same after the end of their lease
         self._replies: list[Callable[[], None]] = []
         self._mean_seconds: float | None = None  # from a grant to the arrival of the item
         self._next_look = 0.0
@@ -98,7 +98,7 @@ class Credits:
         return replies
 
     def close(self) -> list[Callable[[], None]]:
-        """Returns the replies to all, and sets no limit from now on."""
+        """Removes the limit. Returns the replies to all waiting samplers."""
         self.limit = None
         return self.take(0)
 
@@ -109,7 +109,7 @@ class Credits:
         self._replies += [partial(reply, True) for reply in replies]
 
     def _end_leases(self, now: float) -> None:
-        """Takes the credits of samplers that should have sent their item long ago."""
+        """Takes away the credits with expired leases."""
         mean = self._mean_seconds
         lease = FIRST_LEASE_SECONDS if mean is None else max(LEASE_SECONDS, LEASE_COLLECTIONS * mean)
         while self._granted:
@@ -129,6 +129,6 @@ class Credits:
 
 
 def send_replies(replies: Iterable[Callable[[], None]]) -> None:
-    """Sends replies. Call it without a lock: a reply may take others."""
+    """Sends replies. Call this without a lock, since a reply may take other locks."""
     for reply in replies:
         reply()

@@ -18,7 +18,7 @@ from torch import Tensor
 from rltraining_trainer.transport.payload import Payload, Unreadable, pack, unpack
 
 MAGIC = b"rltraining frames 1\n"
-_SIZES = struct.Struct("<QQQ")  # bytes of the types of the tensors, of the values, and of the tensors
+_SIZES = struct.Struct("<QQQ")  # sizes in bytes: types of the tensors, values, tensors
 _DTYPES = {
     str(dtype): dtype
     for dtype in (
@@ -56,7 +56,7 @@ class FrameWriter:
 
 
 def read_frames(path: Path) -> Iterator[Any]:
-    """Yields the frames of a file. Raises Unreadable if it is no such file or is damaged, OSError."""
+    """Yields the frames of a file. Raises Unreadable for a damaged or other file, and OSError."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise Unreadable(f"{path} is not a file of frames")

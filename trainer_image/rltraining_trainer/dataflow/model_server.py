@@ -62,7 +62,7 @@ class ModelServer:
 
     @property
     def version(self) -> int:
-        """The newest version; 0 if there is none."""
+        """The newest version, or 0 if there is none."""
         return self._version
 
     @property
@@ -106,7 +106,7 @@ class ModelServer:
     def newer_than(self, version: int, snapshot: Snapshot | None = None) -> Answer:
         """Returns the newest parameters, or the given ``snapshot``, for a sampler with this ``version``.
 
-        The parameters are None if `version` is that one or WANTS_NONE, or if none are published yet.
+        The parameters are None if `version` is their version or WANTS_NONE, or if none are published yet.
         """
         with self._lock:
             self._pulls += 1
@@ -132,7 +132,7 @@ class ModelServer:
     def set_state(self, state: ModelState) -> None:
         """Continues after `state`, or after the newest version if that is later.
 
-        Therefore no version is assigned twice. There are no parameters until the next `publish`.
+        Therefore no version is assigned twice. Parameters are missing until the next `publish`.
         """
         with self._lock:
             self._version = max(self._version, state["version"])

@@ -21,9 +21,9 @@ from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_field
 from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 HOLD_SECONDS = 1.0
-"""Maximum delay of an answer in seconds, so that the sender reports again and is not taken for lost."""
+"""Maximum delay of an answer in seconds, so that the sender reports again and does not count as lost."""
 REFUSALS = 2
-"""Number of refused answers after which a pass ends. With hundreds of samplers more would take longer than an update."""
+"""Number of refused answers after which a pass ends. With hundreds of samplers, more would take longer than an update."""
 
 
 class Report(NamedTuple):
@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
 
 class StatsDelta(NamedTuple):
-    """What a report, or this learner, adds to the counters."""
+    """The additions of one report, or of this learner, to the counters."""
 
     steps: int
     """Environment steps."""
@@ -115,11 +115,11 @@ class SamplerReports:
     "limit": int | None}``.
 
     Args:
-        announce: receives a shard: its keeper, its description, and whether it has worked for a previous learner.
+        announce: receives the keeper of a shard, the description of the shard, and whether it has served a previous learner.
         limit: returns the number of insertions that a keeper's shard may have by now. None: no limit.
         samplers: returns the number of samplers of the job, for the answers.
         ignores_earlier: whether a start without a checkpoint ignores steps from before it.
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class SamplerReports:
             }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state. Live samplers report again what they have done since."""
+        """Continues from a state. Live samplers report their later counts again."""
         self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
         self._news = [StatsDelta(*news) for news in state["news"]]
         self._ignores_earlier = False
@@ -234,7 +234,7 @@ class SamplerReports:
         known = self._counted.get(sender)
         if known is None or known.incarnation != report.incarnation:
             known = _Counted(report.incarnation, 0, 0, 0)
-        if report.sequence <= known.sequence:  # a repetition, since the answer was lost
+        if report.sequence <= known.sequence:  # a repeated report, since the answer was lost
             return
         self._counted[sender] = _Counted(report.incarnation, report.sequence, report.steps, report.episodes)
         if late and self._ignores_earlier:

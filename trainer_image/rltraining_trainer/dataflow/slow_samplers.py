@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rltraining_api.contract import Warning
 
 MOST = 10
-"""Items of a sampler in a row that may be too old before there is a warning."""
+"""Number of consecutive items of a sampler that may be too old before there is a warning."""
 MEMORY_SECONDS = 1800.0
 """Time after which a sampler that sends no more items is forgotten, since it may have been removed."""
 
@@ -28,11 +28,11 @@ class SlowSamplers:
         self._dropped: dict[str, _Dropped] = {}
 
     def used(self, sampler: str) -> None:
-        """Notes that an item was not too old."""
+        """Records that an item was not too old."""
         self._dropped.pop(sampler, None)
 
     def dropped(self, sampler: str) -> None:
-        """Notes that an item was too old."""
+        """Records that an item was too old."""
         before = self._dropped.get(sampler)
         self._dropped[sampler] = _Dropped(1 + (before.in_a_row if before else 0), self._clock())
 

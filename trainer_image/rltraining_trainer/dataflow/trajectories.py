@@ -1,8 +1,8 @@
 """RPC services of a learner that receive items into a queue and return parameters.
 
 A sampler pushes an item with the version of its parameters, and receives newer parameters with the answer. A full queue, or
-too many items under way, delay the answer, which blocks the sampler. A delayed answer contains the newest parameters of the
-time when it is sent.
+too many items under way, delay the answer, which blocks the sampler. A delayed answer contains the parameters that are
+the newest when it is sent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TrajectoryServer:
         """Raises TypeError, naming the field, if `payload` is not a request for a credit."""
         version = field(payload, "version", int)
         deferred = DeferredReply()
-        # A sampler that begins is not counted yet, so that it waits for the answer to its first item.
+        # A sampler that starts is not counted yet, so it waits for the answer to its first item.
         self._queue.request(sender, self._reply(deferred, version, ahead=False))
         return deferred
 

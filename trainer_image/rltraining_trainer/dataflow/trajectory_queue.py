@@ -85,7 +85,7 @@ class TrajectoryQueue:
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._pushed = self._used = self._dropped = self._stale = 0
         self._closed = False
-        self._taken: _Entry | None = None  # in use, with a capacity of 0
+        self._taken: _Entry | None = None  # the item in use, with a capacity of 0
         self.slow = SlowSamplers()
 
     @property
@@ -99,7 +99,7 @@ class TrajectoryQueue:
         credits = self._credits
         if credits.limit is None:
             return False
-        # An accepted item is not counted, since its producer is: it collects or waits for a credit.
+        # Accepted items are not counted, since their producers are counted: they collect or wait for a credit.
         producers = credits.collecting + credits.waiting + max(0, len(self._entries) - self._capacity)
         return 2 * producers > credits.limit
 
@@ -251,7 +251,7 @@ class TrajectoryQueue:
         send_replies(replies)
 
     def _accept(self, entry: _Entry) -> None:
-        """Makes the producer of an item wait for a credit only."""
+        """Accepts an item, so that its producer waits only for a credit."""
         if entry.accepted:
             self._credits.request(entry.trajectory.source.sender, *entry.accepted)
             entry.accepted = []
