@@ -37,7 +37,7 @@ class Slots(Protocol):
     """Runs requests on B environments: in turn, in threads or in processes."""
 
     def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
-        """Sends one request to each slot (None: skip the slot) and returns all B outcomes."""
+        """Sends one request to each slot and returns all B outcomes. None skips a slot."""
         ...
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class InTurn:
 class InThreads:
     """Runs each environment in a separate thread.
 
-    The thread that makes an environment also steps and closes it: some simulators require that.
+    The thread that makes an environment also steps and closes it, as some simulators require.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -83,7 +83,7 @@ class InThreads:
 class SerialEnvironments(SyncVectorEnv):
     """Steps single environments in turn as gymnasium does, and checks what they return.
 
-    Composite observations are not copied and change with the next step: packing copies them anyway.
+    Composite observations are not copied and change with the next step. Packing copies them anyway.
     """
 
     def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
@@ -142,7 +142,7 @@ class EnvironmentBatch(VectorEnv):
         self.single_action_space = about.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        # The latest observation of each environment; zeros until it has returned one.
+        # The latest observation of each environment, or zeros before the first one.
         self._env_obs: list[Any] = [blank(self.single_observation_space)] * num_envs
         self._remade = 0
         self._seed: int | None = None
@@ -150,7 +150,7 @@ class EnvironmentBatch(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Resets the environments that ``options`` selects; environment b gets ``seed + b``.
+        """Resets the environments that ``options`` selects. Environment b gets ``seed + b``.
 
         ``reset_mask`` and ``REMAKE`` in ``options`` are described in ``faults``. All other options
         are passed to the environments.
@@ -180,7 +180,7 @@ class EnvironmentBatch(VectorEnv):
         return observations, info
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Steps each environment; those whose episode has ended are reset and ignore the action."""
+        """Steps each environment. If its episode has ended, resets it instead and ignores the action."""
         requests: list[Request | None] = [
             ("step", (action,)) for action in iterate(self.action_space, actions)
         ]
@@ -196,10 +196,10 @@ class EnvironmentBatch(VectorEnv):
     def _collect(
         self, requests: list[Request | None], failed: dict[int, Exception]
     ) -> tuple[Any, dict[str, Any], list[Outcome]]:
-        """Returns (observations ``[B, ...]``, infos, outcomes) of ``requests``.
+        """Sends ``requests``. Returns observations ``[B, ...]``, infos and outcomes.
 
-        Environments without a request, or with an error, keep their previous observation. Errors
-        are added to ``failed``.
+        Environments without a request, or with an error, keep their previous observation. Adds errors
+        to ``failed``.
         """
         outcomes = self._slots.call(requests)
         info: dict[str, Any] = {}

@@ -17,7 +17,7 @@ REQUIRED = ("num_envs", "single_observation_space", "single_action_space")
 
 
 def check_batch(environments: VectorEnv, name: str, num_envs: int) -> VectorEnv:
-    """Returns the vector environment with checks of its return values. Gymnasium's own need none.
+    """Returns the vector environment with checks of its return values. Gymnasium's classes need none.
 
     Raises:
         UserCodeError: An attribute is missing, or there is another number of environments.
@@ -38,7 +38,7 @@ def check_batch(environments: VectorEnv, name: str, num_envs: int) -> VectorEnv:
 
 
 class CheckedBatch(VectorWrapper):
-    """Raises WrongValue if a vector environment returns what cannot be learnt from."""
+    """Raises WrongValue if a vector environment returns values that are unusable for learning."""
 
     def __init__(self, environments: VectorEnv) -> None:
         super().__init__(environments)

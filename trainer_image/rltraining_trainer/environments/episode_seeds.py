@@ -18,7 +18,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 """Distance between the numbers that ``mixed`` turns into a random sequence (2^64 divided by the golden ratio)."""
 
 EPISODES, NOISE, MINIBATCHES = range(3)
-"""What a seed is for: the second number of its key, after the run's seed."""
+"""Purposes of seeds. The purpose is the second number of a seed's key, after the run's seed."""
 
 
 def seed_of(*key: int) -> int:
@@ -34,7 +34,7 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 def seeds_of(key: int, *numbers: np.ndarray) -> np.ndarray:
-    """Returns 31-bit seeds ``[N]`` for N rows of non-negative numbers: much faster than N calls of ``seed_of``."""
+    """Returns 31-bit seeds ``[N]`` for N rows of non-negative numbers, much faster than N calls of ``seed_of``."""
     seeds = np.full(len(numbers[0]), key, np.uint64)
     for column in numbers:
         seeds = mixed(seeds + STEP * (column.astype(np.uint64) + np.uint64(1)))
@@ -60,7 +60,7 @@ def block_options(key: Sequence[int], episodes: Sequence[int], skips: Sequence[i
     """Returns options with which ``reset(seed=0)`` of a vector environment begins an episode in each environment.
 
     Args:
-        key: Of all seeds of these environments, such as the run's seed, EPISODES and the block's number.
+        key: Common start of the keys of all seeds: the run's seed, EPISODES and the block's number.
         episodes: Number of each environment's episode.
         skips: How many of the next steps each environment ignores.
     """
@@ -70,8 +70,8 @@ def block_options(key: Sequence[int], episodes: Sequence[int], skips: Sequence[i
 class SeededEpisodes(gym.Wrapper):
     """Seeds each episode by a key, the index of the environment, and the number of the episode.
 
-    Vector environments add its index to the seed of a reset, which is how an environment receives the index. Environments
-    that ignore their first steps let a vector environment play episodes of different age to the same moment.
+    An environment receives its index through the seed of a reset, to which vector environments add the index. Environments
+    can ignore their first steps, so that a vector environment can replay episodes of different lengths up to the same step.
     """
 
     def __init__(self, environment: gym.Env) -> None:
@@ -83,7 +83,7 @@ class SeededEpisodes(gym.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the next episode, or those of ``block_options``."""
+        """Begins the next episode, or the episode in ``block_options``."""
         if options is not None and BLOCK in options:
             assert seed is not None
             key, episodes, skips = options[BLOCK]

@@ -33,9 +33,9 @@ class Limits:
     """The largest magnitudes that environments may return. NaN and infinity are beyond every limit.
 
     Attributes:
-        observation: Of an observation's numbers. None: observations are checked only if failed
+        observation: Largest magnitude in an observation. None: observations are checked only if failed
             environments are reset, and then have to be finite in float32.
-        reward: Of a reward.
+        reward: Largest magnitude of a reward.
     """
 
     observation: float | None = FLOAT32_MAX

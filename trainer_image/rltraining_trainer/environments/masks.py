@@ -37,7 +37,7 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongObs
 
 
 def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
-    """Returns ``[B, F]`` bool: which factors of an action have no valid choice in ``[B, P]``."""
+    """Returns ``[B, F]`` bool, whether a factor of the action has no valid choice in rows ``[B, P]``."""
     part = space.mask
     assert part is not None
     bounds = np.cumsum((0, *space.choices[:-1]))

@@ -154,7 +154,7 @@ def mistake(
     is_described = isinstance(error, WrongObservation)
     if not is_described:
         if not isinstance(error, ValueError | TypeError | KeyError) or user_trace(error)[0]:
-            return None  # an unrelated error, or one raised by user code
+            return None  # an unrelated error, or an error of user code
         if "unpack" in str(error):
             return f"must return {RETURNS[method]}"
     # Find the part of an observation that is wrong.

@@ -1,4 +1,4 @@
-"""Checks the numbers that environments return: NaN, infinity and what is too large."""
+"""Checks the numbers that environments return for NaN, infinity and too large values."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SURELY_ACCEPTED = 0.99 * NORMALIZED_MAX**2
 
 
 class NumberCheck:
-    """Finds the environments of a batch whose numbers cannot be learnt from.
+    """Finds the environments of a batch that returned numbers unusable for learning.
 
     Args:
         space: Space of one observation, as the network receives it.
         name: The environment's name in messages.
         limits: Largest magnitudes.
-        always: Whether observations without a limit have to be finite.
+        always: Whether observations must be finite even without a limit.
     """
 
     def __init__(self, space: spaces.Space, name: str, limits: Limits, *, always: bool) -> None:
@@ -59,7 +59,7 @@ class NumberCheck:
 
         Args:
             observation: ``[B, ...]``, as the network receives it.
-            given: The same observations as the environments returned them. None: not known.
+            given: The same observations, as the environments returned them. None: unknown.
         """
         assert self._limit is not None, "otherwise all observations are accepted"
         values = numbers_of(self._space, observation).reshape(len(observation), -1)
@@ -67,7 +67,7 @@ class NumberCheck:
         for b in np.flatnonzero(~(np.abs(values) <= self._limit).all(1)).tolist():
             row: Any = observation[b]
             parts = self._space.numbers_in(row) if isinstance(self._space, PackedSpace) else [((), row)]
-            # An infinite number may be the conversion of a finite one.
+            # An infinite number may result from the conversion of a finite number.
             overflow = None
             if given is not None and not np.isfinite(values[b]).all():
                 overflow = overflow_error(self._name, numbers_in(original_space(self._space), given[b]))

@@ -90,7 +90,7 @@ class PackedSpace(spaces.Box):
         mask_from_info: Whether the mask is ``info["action_mask"]`` instead of an observation's
             part.
         numbers: Number of float32 values in a row.
-        vector_size: Number of those values that belong to vectors of floats. They come first.
+        vector_size: Number of these values that belong to vectors of floats. They are the first numbers.
         has_bytes: Whether rows hold bytes after the numbers.
     """
 
@@ -108,17 +108,17 @@ class PackedSpace(spaces.Box):
             leaves: Paths and spaces of the arrays to pack.
             choices: Number of choices of each discrete factor of an action.
             mask_path: Path of the mask among ``leaves``, ``()`` for a mask from infos, None
-                without.
+                without a mask.
         """
         self.original, self.choices = original, tuple(choices)
         self.mask_from_info = mask_path == ()
-        # Find the mask. One from infos is appended as a further array.
-        if self.mask_from_info:  # an observation that is a single array has the path () as well
+        # Find the mask. A mask from infos is appended as a further array.
+        if self.mask_from_info:  # the path of an observation that is a single array is also ()
             is_mask = [*[False] * len(leaves), True]
             leaves = [*leaves, ((), spaces.MultiBinary(sum(choices)))]
         else:
             is_mask = [path == mask_path for path, _ in leaves]
-        # Images are stored as bytes; in rows with images the mask is as well.
+        # Images are stored as bytes. In rows with images, the mask is stored as bytes, too.
         has_bytes = any(_is_bytes(space) for _, space in leaves)
         kept_as_bytes = [
             _is_bytes(space) or (masks and has_bytes)

@@ -51,7 +51,7 @@ class PackedEnvironments(VectorEnv):
     """
 
     def __init__(self, environments: VectorEnv, space: PackedSpace, name: str) -> None:
-        """``name``: of the environment, for messages."""
+        """``name``: the environment's name in messages."""
         self._name = name
         self.environments, self.space = environments, space
         self.num_envs = environments.num_envs
@@ -81,7 +81,7 @@ class PackedEnvironments(VectorEnv):
         if self.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
             if over.any():
                 info = {**info, "final_obs": self._final(info, over)}
-            over = none  # the observations are those of the next episodes
+            over = none  # the observations belong to the next episodes
         rows, info = self._packed("step", observation, info, ended=over, kept=none)
         return rows, reward, terminated, truncated, info
 
@@ -109,7 +109,7 @@ class PackedEnvironments(VectorEnv):
         Args:
             method: ``reset`` or ``step``, which returned the observations.
             observation: Observations ``[B, ...]`` before packing.
-            info: Infos that belong to them.
+            info: Infos of these observations.
             ended: ``[B]`` bool, observations that no action follows.
             kept: ``[B]`` bool, environments whose masks have not changed.
 

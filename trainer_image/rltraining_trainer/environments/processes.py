@@ -48,7 +48,7 @@ class InProcesses:
         self._control = Connection(control.detach())
         self._control.send((list(sys.path), preload, make, name))
         self._workers: list[_Worker | None] = [None] * count
-        self._losses: dict[int, Exception] = {}  # of environments whose process has ended
+        self._losses: dict[int, Exception] = {}  # errors of environments that have lost their process
 
     def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
         for b, request in enumerate(requests):
@@ -69,7 +69,7 @@ class InProcesses:
         while closing and (left := until - time.monotonic()) > 0:
             for ready in wait(closing, left):
                 closing.remove(ready)  # type: ignore[arg-type]
-        # End the template; the kernel then kills its children.
+        # End the template. The kernel then kills its children.
         self._template.kill()
         self._template.wait()
         for worker in workers:
@@ -103,7 +103,7 @@ class InProcesses:
             f"environment {self._name!r}: the process of environment {b} ended with {describe_exit(code)} "
             f"in {where}"
         )
-        # What exits before its first step does so again after a restart. A signal may have another cause.
+        # A process that exits before its first step would exit again after a restart. A signal may have other causes.
         kind: type[Exception] = EnvironmentLost
         if code >= 0 and not worker.has_stepped:
             kind = UserCodeError if method == "make" else EnvironmentRaised

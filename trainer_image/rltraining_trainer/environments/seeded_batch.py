@@ -33,16 +33,16 @@ SEEDED_RESETS = "seeded_resets"
 """Key in the metadata of a class of vector environments. True: ``reset`` takes a list with a seed for each environment."""
 
 FEW = 4
-"""Up to this number, stepping single environments is faster."""
+"""Up to this number of environments, stepping them one by one is faster."""
 
 
 def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
     """Makes environments like ``make_environments``, but each episode has its own seed.
 
-    They begin where ``block_options`` say. A vector environment is used if it has no wrappers, resets by
-    ``options["reset_mask"]`` (mode Disabled), and has ``SEEDED_RESETS`` in its metadata. Otherwise single environments.
+    Their episodes start as ``block_options`` specify. A vector environment is used if it has no wrappers, resets by
+    ``options["reset_mask"]`` (mode Disabled), and has ``SEEDED_RESETS`` in its metadata. Otherwise uses single environments.
 
-    Raises like ``make_environments``, and BadConfiguration if there are no such environments, or they reset themselves.
+    Raises like ``make_environments``, and BadConfiguration if no environments take such seeds, or they reset themselves.
     """
     registered, wrappers = find(spec)
     creator = registered.vector_entry_point
@@ -70,7 +70,7 @@ def make_seeded_environments(spec: Environment, num_envs: int) -> VectorEnv:
 
 
 class SeededBatch(VectorWrapper):
-    """Does for a vector environment what ``SeededEpisodes`` does for a single one."""
+    """Seeds each episode of a vector environment like ``SeededEpisodes``."""
 
     def __init__(self, environments: VectorEnv) -> None:
         super().__init__(environments)
@@ -78,7 +78,7 @@ class SeededBatch(VectorWrapper):
         self._episodes = self._skips = np.zeros(environments.num_envs, np.int64)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins the next episodes of all environments, of those in ``reset_mask``, or those of ``block_options``."""
+        """Begins the next episodes, of all environments or of ``reset_mask``, or the episodes in ``block_options``."""
         options = options or {}
         mask = options.get("reset_mask", np.ones(self.num_envs, bool))
         if BLOCK in options:

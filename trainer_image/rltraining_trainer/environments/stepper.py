@@ -1,4 +1,4 @@
-"""One way to step environments that reset themselves in three ways.
+"""Steps environments of all three autoreset modes in one way.
 
 Gymnasium's vector environments differ in what happens when an episode ends at step t
 (``AutoresetMode``):
@@ -65,14 +65,14 @@ class Step:
             space's type.
         reward: ``[B]`` float32, 0 where ``valid`` is False.
         terminated: ``[B]`` bool, a terminal state was reached, whose value is 0.
-        truncated: ``[B]`` bool, the episode was cut off; its last observation is bootstrapped.
+        truncated: ``[B]`` bool, the episode was cut off, so its last observation is bootstrapped.
         over: ``[B]`` bool, the episode ended. A lost life sets ``terminated`` but not ``over``.
         valid: ``[B]`` bool, False where the environment only reset itself and ignored the action.
         first: ``[B]`` bool, ``observation`` begins an episode or a life.
-        final: ``[B, ...]``, the last observations of episodes that ended, where ``over``; None if
+        final: ``[B, ...]``, the last observations of episodes that ended, where ``over``. None if
             ``observation`` holds them.
         discarded: ``[B]`` bool, the episode was discarded before this step because its environment
-            failed; None if no environment failed.
+            failed. None if no environment failed.
     """
 
     observation: np.ndarray
