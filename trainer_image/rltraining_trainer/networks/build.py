@@ -183,7 +183,7 @@ def build_critic(
     torso's features and the action.
 
     Returns:
-        The torso, which maps observations to features ``[N, F]``. The body, which maps these and the actions
+        The torso, which maps observations to features ``[N, F]``. The body, which maps these features and the actions
         ``[N, F + dimensions]`` to the last features. The number of the last features.
     """
     if network.mlp is not None:

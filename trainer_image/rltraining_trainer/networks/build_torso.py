@@ -1,4 +1,4 @@
-"""Builds the torso of ``spec.network``, from observations ``[N, ...]`` to features ``[N, F]``."""
+"""Builds the torso of ``spec.network``, which maps observations ``[N, ...]`` to features ``[N, F]``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Critic(nn.Module):
 
     Args:
         torso: Maps observations to features ``[N, F]``.
-        body: Maps these and the actions ``[N, F + d]`` to the last features.
+        body: Maps these features and the actions ``[N, F + d]`` to the last features.
         features: Number of the last features.
     """
 
@@ -24,7 +24,7 @@ class Critic(nn.Module):
 
 
 class TwinCritics(nn.ModuleList):
-    """Two critics without common parameters. The smaller of their values is not overestimated as much."""
+    """Two critics without common parameters. The smaller of their values is less overestimated."""
 
     def forward(self, observation: Tensor, action: Tensor) -> Tensor:
         """Returns Q(s, a) of both ``[2, N]``."""

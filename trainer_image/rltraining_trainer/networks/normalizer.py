@@ -22,7 +22,7 @@ EPSILON = 1e-8
 """Added to variances (openai/baselines and Stable-Baselines3, VecNormalize)."""
 
 LARGEST = torch.finfo(torch.float32).max
-"""Larger means and variances are stored as this: computed in float64, they can exceed float32."""
+"""Upper bound of stored means and variances, which are computed in float64 and can exceed float32."""
 
 
 class Normalizer(nn.Module):
@@ -70,7 +70,7 @@ class Normalizer(nn.Module):
         would not be normalised, and the network would learn values of another scale first.
 
         Args:
-            moments: Of the observations and returns to which the rewards belong, as in ``merge``.
+            moments: Moments of the observations and returns that belong to the rewards, as in ``merge``.
         """
         count, mean, variance = (float(part[-1]) for part in (self.count, self.mean, self.variance))
         size, new_mean, squares = float(moments[0]), float(moments[len(self.mean)]), float(moments[-1])

@@ -48,7 +48,7 @@ def parameter_count(module: nn.Module) -> int:
 
 
 def actor_parameter_count(network: PolicyNetwork, actor: nn.Module) -> int:
-    """Returns the number of parameters of ``actor``, the first of a network, and of the statistics before them.
+    """Returns the number of parameters of ``actor``, the first module of a network, and of the statistics before them.
 
     The actor may not use the statistics: images are not normalised.
     """

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"Tanh": nn.Tanh, "Relu": nn.ReLU, "Elu": nn.ELU, "Silu": nn.SiLU}
-"""``spec.network.mlp.activation`` to torch."""
+"""Maps ``spec.network.mlp.activation`` to modules of torch."""
 
 
 Layer = TypeVar("Layer", bound=nn.Module)

@@ -11,8 +11,8 @@ from rltraining_trainer.errors import user_code_error
 class UserTorso(nn.Module):
     """Maps observations ``[N, ...]`` to features ``[N, F]`` with a module made by ``entry_point``.
 
-    The module is in training mode while gradients are computed, and in evaluation mode otherwise. So dropout is off when
-    samplers act, and in policies.
+    The module is in training mode while gradients are computed, and in evaluation mode otherwise. Dropout is therefore off
+    when samplers act, and in policies.
 
     Converts exceptions to UserCodeError, except for errors of the GPU such as full memory, after
     which a restart may succeed.

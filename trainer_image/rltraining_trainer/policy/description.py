@@ -192,7 +192,7 @@ VALUES_MAX, SPACES_MAX = 1 << 26, 4096
 
 
 class SpaceError(ValueError):
-    """The description is not that of a valid space: one sentence."""
+    """The description does not describe a valid space: one sentence."""
 
 
 def make_space(description: SpaceDescription) -> spaces.Space:

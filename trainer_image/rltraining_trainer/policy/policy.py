@@ -25,7 +25,7 @@ from rltraining_trainer.policy.weights import WeightsError, as_large_as, read_we
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
 POLICY_FOLDER = "policy"
-"""Folder of the policy in that of its run."""
+"""Folder of the policy inside the folder of its run."""
 DESCRIPTION_BYTES_MAX = 16 << 20
 """Maximum size of a description, which is large for images with bounds for each pixel."""
 
@@ -76,7 +76,7 @@ class Policy:
 
     @classmethod
     def load(cls, uri: str, *, trust_code: bool = False) -> Policy:
-        """Loads a policy from its directory or from that of its run: a path or an fsspec URI.
+        """Loads a policy from its directory or the directory of its run, a path or an fsspec URI.
 
         User code that the policy needs must be importable, and runs only with ``trust_code``,
         because an untrusted policy may name modules in its directory. Environments of installed
