@@ -18,15 +18,15 @@ REFUSAL = "refused: the token is wrong"
 
 _ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
 _GRACE_SECONDS = 1.0
-"""Seconds added to a call's time-out: torch's timer needs a free RPC thread to fire."""
+"""Seconds added to a call's time-out, since torch's timer needs a free RPC thread to fire."""
 
 
 class DeferredReply:
     """A deferred answer. A handler returns it immediately, and no thread blocks until the answer is
     given.
 
-    Any thread may give the answer, also before the handler has returned. The first answer counts;
-    later answers, and answers to a caller that is gone, are ignored.
+    Any thread may give the answer, also before the handler has returned. The first answer counts.
+    Later answers, and answers to a caller that is gone, are ignored.
     """
 
     def __init__(self) -> None:

@@ -51,9 +51,9 @@ class Endpoint:
 
     An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently
     when any other program connects to it, or when a caller dies while connecting. A watchdog
-    detects that within 0.25 s and restarts the endpoint on another port; callers get PeerLost,
+    detects that within 0.25 s and restarts the endpoint on another port. Callers get PeerLost,
     discover the new URL and dial again. The watchdog does the same when torch allows no
-    more dials: a learner dials each new shard, for weeks. Other foreign bytes (random ones, an HTTP
+    more dials, since a learner dials each new shard, for weeks. Other foreign bytes (random ones, an HTTP
     request) end the process within C++, with ExitCode.FOREIGN_BYTES, and the process has to be
     restarted.
     """
@@ -70,7 +70,7 @@ class Endpoint:
     ) -> None:
         """
         Args:
-            name: The sender's name that callees see; the pod's name.
+            name: The sender's name for callees, which is the pod's name.
             token: The job's secret. Every call carries a key derived from it, and every caller must
                 have it.
             services: The handlers by name. Without any the endpoint only calls.
@@ -100,12 +100,12 @@ class Endpoint:
         self._refused, self._refused_logged = 0, float("-inf")
 
     def serve(self, services: Mapping[str, Handler]) -> None:
-        """Adds services. An endpoint without any must not have been started."""
+        """Adds services. An endpoint without services must not have been started."""
         self._services |= services
 
     @property
     def url(self) -> str:
-        """The URL at which peers can dial this endpoint; empty while stopped."""
+        """The URL at which peers can dial this endpoint. Empty while stopped."""
         agent = self._agent
         return agent.url if agent else ""
 

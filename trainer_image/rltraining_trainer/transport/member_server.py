@@ -80,7 +80,7 @@ class MemberServer:
     def stop(self) -> None:
         """Closes the port. May be called twice, and without a start."""
         if self._thread.is_alive():
-            with suppress(OSError):  # wakes the thread, which would look up only at its next turn
+            with suppress(OSError):  # wakes the thread, which would otherwise check only at its next turn
                 self._server.socket.shutdown(socket.SHUT_RDWR)
             self._server.shutdown()
             self._thread.join()
@@ -176,7 +176,7 @@ class _Routes:
         self._metrics = metrics
 
     def answer(self, path: str, credentials: str, local: bool) -> tuple[int, Mapping[str, Any] | bytes]:
-        """``local``: whether the client is in this pod."""
+        """Returns status and body. ``local``: whether the client is in this pod."""
         if path == HEALTH_PATH:
             return 200, {}
         if path == READY_PATH:
@@ -199,7 +199,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
 
     def __init__(self, host: str, port: int, routes: _Routes) -> None:
         self.routes = routes
-        self._open: dict[socket.socket, float] = {}  # in the order of their arrival
+        self._open: dict[socket.socket, float] = {}  # open connections, in the order of their arrival
         self._lock = threading.Lock()
         dual = not host and socket.has_dualstack_ipv6()
         self.address_family = socket.AF_INET6 if dual else socket.AF_INET
@@ -208,7 +208,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # HTTPServer's would look up this host's name, which can take seconds.
+        # HTTPServer.server_bind would look up this host's name, which can take seconds.
         socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:

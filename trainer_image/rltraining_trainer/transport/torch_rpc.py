@@ -1,22 +1,22 @@
 """Wraps torch.distributed.rpc, which no other file uses: one agent per process, alone in its group.
 
 torch's own group membership does not survive a ``kill -9``, so no process joins a group with
-others. Each process starts an agent with a group of one; a server publishes its agent's URL; a
-caller adds that URL to its own agent under a fresh name and id. This uses private names of torch,
-hence `SUPPORTED_TORCH` and `require_supported_torch`.
+others. Each process starts an agent with a group of one. A server publishes its agent's URL, and a
+caller adds that URL to its agent under a new name and id. This uses private names of torch,
+therefore the module has `SUPPORTED_TORCH` and `require_supported_torch`.
 
-Only ``uv`` + ``basic`` are enabled, and ``cma`` on request: the default's shared-memory reactor
-busy-waits and uses a full core per idle process.
+Only ``uv`` and ``basic`` are enabled, and ``cma`` on request. The shared-memory reactor of torch's
+default busy-waits and uses a full core per idle process.
 
 torch serves every client that reaches the port, so three mechanisms keep strangers out. First,
 every message begins with a key derived from the job's token, which is compared before the rest of
 the message is read. Second, the compiled gate (gate.cpp) rejects all other message types that torch
-would serve, such as TorchScript builtins (``aten::…``). An answer counts only with the key of
-answers: torch also makes values of message types that carry no key (`Opened`). Nothing protects
-what torch reads before a message's type and key, such as its table of tensors: one stray TCP
-connection closes the listener (see `Agent.listening`), and foreign bytes end the process inside
-TensorPipe, which the gate turns into ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has
-to keep strangers away from the port, and no probe may ever point at it.
+would serve, such as TorchScript builtins (``aten::…``). An answer is accepted only with the key of
+answers, because torch also returns values of message types that carry no key (`Opened`). Nothing
+protects the bytes that torch reads before a message's type and key, such as the table of tensors.
+One stray TCP connection closes the listener (see `Agent.listening`), and foreign bytes end the
+process inside TensorPipe, which the gate turns into ExitCode.FOREIGN_BYTES. Therefore, third, a
+NetworkPolicy must keep strangers away from the port, and no probe may ever point at the port.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SUPPORTED_TORCH = (2, 8), (2, 15)
 """The oldest and the newest minor version of torch that the transport is tested with:
 ``python -m tests.torch_versions --all``. The distribution requires the same range."""
 
-dist: Any = torch.distributed  # Any, because what is private there has no types
+dist: Any = torch.distributed  # Any, because private names have no types
 rpc: Any = torch.distributed.rpc
 dist_autograd: Any = torch.distributed.autograd
 _PRIVATE_NAMES = (
@@ -65,11 +65,11 @@ _PRIVATE_NAMES = (
     (dist_autograd, "_init"),
 )
 _NAME = "self"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # without it, cma raises instead of being unavailable
-_MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # if it is missing, cma raises an error
+_MOST_DIALS = 2**15 - 2  # ids are int16, and an agent uses each id once
 
 Worker: TypeAlias = Any
-"""torch's handle of a peer: a WorkerInfo."""
+"""torch's handle of a peer, a WorkerInfo."""
 Respond: TypeAlias = Callable[[Any], Future]
 """Maps a request or `Unreadable` to the future of the answer. Never raises."""
 
@@ -99,7 +99,7 @@ def torch_requirement() -> str:
 
 
 class Agent:
-    """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
+    """The torch RPC agent of this process, until `stop`. A process has at most one at a time."""
 
     def __init__(self, respond: Respond, token: str, *, threads: int, timeout: float, direct: bool) -> None:
         """Starts listening. The arguments are those of Endpoint."""
@@ -139,7 +139,7 @@ class Agent:
     def dial(self, url: str) -> Worker:
         """Makes `url` callable. The first call connects."""
         with self._lock:
-            number = next(self._ids)  # fresh each time: torch never drops a broken pipe from its id
+            number = next(self._ids)  # a new id, since torch keeps a broken pipe under its id
             if number > _MOST_DIALS:
                 self.exhausted = True
                 raise PeerLost(f"this endpoint has dialled {_MOST_DIALS} times: stop and start it")
@@ -152,27 +152,27 @@ class Agent:
         """Sends a request and returns torch's future. Raises PeerLost after `stop`."""
         data, tensors = pack(request)
         data = self._keys.call + data
-        with self._lock:  # torch would send with the process' next agent, whose ids restart
+        with self._lock:  # after `stop`, torch would send with the next agent, where ids start at 1 again
             if self._stopped:
                 raise PeerLost("this endpoint was restarted since it dialled: dial again")
             return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
 
     def listening(self) -> bool:
-        """Returns False once TensorPipe has closed the listener, as a single silent TCP connection
-        makes it do.
+        """Returns False once TensorPipe has closed the listener, for example after one silent TCP
+        connection.
 
-        The process and its open connections continue, but no peer can dial it again.
+        The process and its open connections continue, but no peer can dial the process again.
         """
         return _listens(self._listener, _port(self.url))
 
     def refused_calls(self) -> int:
-        """Returns how many calls without the key this process has refused so far."""
+        """Returns the number of calls without the key that this process has refused so far."""
         return self._keys.refused + (self._gate.refused_calls() if self._gate is not None else 0)
 
     def stop(self) -> None:
         """Closes all connections and waits for running answers. Pending calls fail on both sides.
 
-        The futures of all answers must be done earlier, since torch keeps a raw pointer to the
+        The futures of all answers must be completed before, since torch keeps a raw pointer to the
         agent in them.
         """
         with self._lock:
@@ -210,7 +210,7 @@ def unguarded() -> str | None:
 
 
 class Keys:
-    """The prefixes of calls and of answers, derived from the token but not revealing it."""
+    """The keys of calls and of answers. They are derived from the token and do not reveal it."""
 
     def __init__(self, token: str) -> None:
         self.call, self.answer = (
@@ -222,7 +222,7 @@ class Keys:
     def cut(self, data: bytes) -> tuple[bytes, bool]:
         """Strips the key from a message, and returns whether it is the key of calls.
 
-        Raises PermissionError if there is no key, which torch sends to the caller.
+        Raises PermissionError if there is no key. torch sends this error to the caller.
         """
         key, content = data[: len(self.call)], data[len(self.call) :]
         if (is_call := hmac.compare_digest(key, self.call)) or hmac.compare_digest(key, self.answer):

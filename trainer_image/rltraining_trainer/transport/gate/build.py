@@ -62,7 +62,7 @@ def import_from(path: Path, name: str = NAME) -> ModuleType:
 
 def _abi() -> list[str]:
     """Returns the definitions by which pybind11 shares torch's types with the gate. Up to torch 2.8
-    they name the compiler that torch was built with; later versions need none."""
+    they name the compiler that torch was built with. Later versions need no definitions."""
     values = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in PYBIND11_ABI}
     return [f'-DPYBIND11_{name}="{value}"' for name, value in values.items() if value is not None]
 
