@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 2.0
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
 WITHOUT_IPV6 = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-"""Errors of IPv6 addresses on a machine without any."""
+"""Errors of IPv6 addresses on a machine without IPv6."""
 _PAUSE_SECONDS = 0.01
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -46,8 +46,8 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
 
 
 class Admission:
-    """Accepts connections of ``listeners`` over TLS, and calls ``serve`` with each client that has proved to be admitted by
-    ``context``.
+    """Accepts connections of ``listeners`` over TLS, and calls ``serve`` with each client that ``context`` has
+    authenticated.
 
     If there are too many handshakes, the next connection waits until one has been completed, or the oldest one has taken too
     long and is ended.
@@ -55,7 +55,7 @@ class Admission:
 
     def __init__(self, listeners: list[socket.socket], context: ssl.SSLContext, serve: Serve) -> None:
         self._listeners, self._context, self._serve = listeners, context, serve
-        self._handshakes: dict[asyncio.Task[None], float] = {}  # with their start, the oldest first
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # with their start times, oldest first
         self._served: set[asyncio.Task[None]] = set()
         self._accepting = [asyncio.create_task(self._accept(each)) for each in listeners]
 

@@ -1,4 +1,4 @@
-"""Preloads the library of preload.c, by which torch's connections lead to the tunnel."""
+"""Preloads the library of preload.c, which redirects torch's connections to the tunnel."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``python -m rltraining_trainer.tunnel.process PORT OWN-PORT PARENT CONTROL``: the tunnel of a pod.
 
-Leads connections of this pod's torch to other pods, and connections of other pods and of the
+Forwards connections of this pod's torch to other pods, and connections of other pods and of the
 operator to a port of this pod, both over TLS with the job's certificate:
 
     torch ── 127.0.0.1:OWN-PORT ── tunnel ══ TLS ══ ADDRESS:PORT ── tunnel ── ADDRESS:port ── torch
@@ -44,13 +44,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Tunnel:
-    """Both directions of the tunnel."""
+    """Forwards connections in both directions."""
 
     def __init__(self, port: int, control: socket.socket, token: str) -> None:
         """
         Args:
             port: The port of all pods of the job for TLS between tunnels.
-            control: Receives datagrams ``LOCAL-PORT ADDRESS PORT``. It does not block.
+            control: A non-blocking socket, which receives datagrams ``LOCAL-PORT ADDRESS PORT``.
             token: The job's token.
         """
         self._port, self._control = port, control
@@ -84,19 +84,19 @@ class Tunnel:
             await asyncio.wait(self._open, timeout=FINISH_SECONDS)
 
     async def _lead_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Leads a connection of this pod's torch to another pod."""
+        """Forwards a connection of this pod's torch to another pod."""
         self._read_announcements()
         address, port = self._targets.pop(writer.get_extra_info("peername")[1], ("", 0))
         if not address:
-            writer.transport.abort()  # not from torch
+            writer.transport.abort()  # this connection is not from torch
             return
         other = asyncio.open_connection(address, self._port, ssl=self._client)
         await self._track(_join(reader, writer, other, port_prefix(port)))
 
     async def _lead_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Leads a connection of another pod to a port of this one."""
+        """Forwards a connection of another pod to a port of this pod."""
         address = writer.get_extra_info("sockname")[0]
-        # Wait for the first bytes: TensorPipe closes its listener after a connection that ends without any.
+        # Wait for the first bytes: TensorPipe closes its listener after a connection that ends without bytes.
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 port = int.from_bytes(await reader.readexactly(PORT_BYTES), "big")
@@ -117,7 +117,7 @@ class Tunnel:
         await task
 
     def _read_announcements(self) -> None:
-        """Reads the datagrams that have arrived. The one of a connection is sent before the connection."""
+        """Reads the datagrams that have arrived. Each is sent before its connection."""
         with suppress(BlockingIOError):
             while True:
                 datagram = self._control.recv(DATAGRAM_BYTES_MAX)
@@ -138,7 +138,7 @@ async def _join(
         async with asyncio.timeout(CONNECT_SECONDS):
             other_reader, other = await connecting
         ends.append(other)
-        other.write(prefix)  # before anything that fails if the first connection has ended
+        other.write(prefix)  # before any call that fails if the first connection has ended
         for end in ends:
             _keep_alive(end.get_extra_info("socket"))
         await asyncio.gather(_copy(reader, other), _copy(other_reader, writer))
@@ -153,7 +153,7 @@ async def _join(
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Copies until the source ends. Then it raises ConnectionResetError, which ends the other direction too."""
+    """Copies until the source ends. Then raises ConnectionResetError, which ends the other direction, too."""
     while chunk := await source.read(CHUNK_BYTES):
         sink.write(chunk)
         await sink.drain()

@@ -35,7 +35,7 @@ class TunnelProcess:
         self._folder = tempfile.TemporaryDirectory(prefix="tunnel-")
         self._path, self._own_port = Path(self._folder.name, "control"), 0
         self._process = self._start()
-        # These do not change when the process is replaced: torch reads them in other threads.
+        # These variables do not change when the process is replaced, since torch reads them in other threads.
         os.environ |= {PATH: str(self._path), PORT: str(self._own_port)}
         threading.Thread(target=self._watch, name="tunnel", daemon=True).start()
 
@@ -47,7 +47,7 @@ class TunnelProcess:
             self._process.wait(CLOSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[str]:
-        """Starts the process, which listens on the same port as the one before."""
+        """Starts the process, which listens on the port of the previous process."""
         self._path.unlink(missing_ok=True)
         numbers = (self._port, self._own_port, os.getpid())
         process = subprocess.Popen(  # noqa: S603 - a module of this package
@@ -71,7 +71,7 @@ class TunnelProcess:
         return process
 
     def _watch(self) -> None:
-        """Replaces the process when it ends. Its connections are lost then, as when their other side dies."""
+        """Replaces the process when it ends. Its connections are then lost, as if their peers had died."""
         while True:
             code = self._process.wait()
             if self._closing:
