@@ -18,7 +18,7 @@ from rltraining_trainer.errors import BadConfiguration
 
 @dataclass(frozen=True)
 class Context:
-    """The resolved job and this process's identity; ``stopping`` is set when it should end (SIGTERM)."""
+    """The resolved job and this process's identity. ``stopping`` is set when the process should end (SIGTERM)."""
 
     job: RLTrainingJob
     job_file: Path
@@ -29,24 +29,24 @@ class Context:
     learners: tuple[str, ...]
     """Base URLs of all learners."""
     replays: tuple[str, ...]
-    """Base URLs of the pods that keep the replay; empty when samplers or the first learner do."""
+    """Base URLs of the pods that keep the replay. Empty if samplers or the first learner keep it."""
     output: Path
-    """Where tensorboard/ and progress.jsonl go, and what is in `storage` if the job names no other place."""
+    """Folder of tensorboard/ and progress.jsonl, and of the contents of `storage` unless the job specifies a URI."""
     http_host: str = ""
-    """The address that the HTTP port is bound to; empty: all of this machine's."""
+    """The address to which the HTTP port is bound. Empty: all addresses of this machine."""
     tls_port: int | None = None
     """The port of all members for TLS. None: the job is not encrypted."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
     def storage(self) -> str:
-        """Where checkpoints/ and policy/ go. Jobs that share a `checkpoint.uri` have a folder each."""
+        """Location of checkpoints/ and policy/. Jobs that share a `checkpoint.uri` have separate folders."""
         uri = self.job.spec.checkpoint.uri
         return f"{uri.rstrip('/')}/{self.job.metadata.name}" if uri else str(self.output)
 
 
 def read_context(environment: Mapping[str, str] | None = None) -> Context:
-    """From the environment variables of ``rltraining_api.contract``.
+    """Reads the context from the environment variables of ``rltraining_api.contract``.
 
     Raises:
         BadConfiguration: a variable is missing or wrong, or a file cannot be read.
@@ -87,7 +87,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
 
 
 def read_job(path: Path) -> RLTrainingJob:
-    """The resolved job; fields of a newer operator that this trainer does not know are passed over."""
+    """Returns the resolved job. Ignores unknown fields, which a newer operator may have written."""
     try:
         return RLTrainingJob.model_validate_json(_read(path), extra="ignore")
     except ValidationError as error:

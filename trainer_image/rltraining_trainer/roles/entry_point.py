@@ -1,4 +1,4 @@
-"""Runs an algorithm: a module with ``learner(world)`` and ``sampler(world)``, built in or the user's own."""
+"""Runs an algorithm: a module with ``learner(world)`` and ``sampler(world)``, built in or written by the user."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def find_functions(name: str) -> dict[str, Callable[[World], Any]]:
             module = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # another one, that it imports
+                raise  # a module that the user's module imports
             remedy = (
                 f"write {name.removesuffix('.py')!r}, without .py"
                 if name.endswith(".py")
@@ -93,7 +93,7 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
     """Calls a user's function. Its exceptions become UserCodeError, except those of transport and storage."""
     try:
         function(world)
-    except (PeerLost, RemoteError) as error:  # a time-out that it set itself, a service that is not there
+    except (PeerLost, RemoteError) as error:  # a time-out set by user code, or a service that does not exist
         raise user_code_error(what, error) from error
     except (TransportError, CheckpointError, PolicyError):
         raise
@@ -104,7 +104,7 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
 
 
 def _fail(error: TrainerError) -> None:
-    """Ends this process after an exception in a user's handler, whatever its main thread does."""
+    """Ends this process after an exception in a user's handler, even if its main thread is busy."""
     _LOG.error("%s", error)
     write_termination_message(error.reason, str(error))
     logging.shutdown()

@@ -42,11 +42,11 @@ ENDLESS_REMEDY = (
 )
 """Clause for the messages about evaluations that take too long."""
 _PERIOD = 0.05
-"""Seconds between two looks at the evaluator at the end of a run."""
+"""Seconds between two checks of the evaluator at the end of a run."""
 
 
 class Evaluations:
-    """Has the policy evaluated every `everySteps` environment steps.
+    """Evaluates the policy every `everySteps` environment steps.
 
     If the evaluator is busy, the evaluation starts with the latest policy as soon as it is idle.
     Only `finish` and `close` block.

@@ -27,7 +27,7 @@ from rltraining_trainer.tunnel.supervisor import TunnelProcess
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that ended on request, as shells and kubelets report it."""
 SAMPLER_GRACE = 0.8
-"""Seconds in which a sampler comes to the end of what it does; it then just ends."""
+"""Seconds for a sampler to end in order after a signal. Then the process exits immediately."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = error.exit_code
         _LOG.error("%s", error)
         reason, text = error.reason, str(error)
-    except Unguarded as error:  # the image lacks the gate, and will at each restart
+    except Unguarded as error:  # the image lacks the gate, so a restart cannot help
         code = ExitCode.BAD_CONFIGURATION
         _LOG.error("%s", error)
         reason, text = "RpcUnguarded", str(error)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stop_on_signal(context: Context, *, force: bool) -> None:
-    """SIGTERM and SIGINT set ``context.stopping``; with ``force`` the process is gone soon after, whatever it does."""
+    """Makes SIGTERM and SIGINT set ``context.stopping``. With ``force`` the process exits after SAMPLER_GRACE."""
 
     def stop() -> None:
         context.stopping.set()
@@ -101,7 +101,7 @@ def _start_tunnel(port: int, token: str) -> TunnelProcess:
 
 
 def _prepare_processors(threads: int | None) -> None:
-    """Has torch compute with this many threads, and logs the learner's processors."""
+    """Sets the number of torch's threads, and logs the learner's processors."""
     if threads is not None:
         torch.set_num_threads(threads)
     if torch.cuda.is_available():
@@ -111,12 +111,14 @@ def _prepare_processors(threads: int | None) -> None:
 
 
 def keep_memory() -> None:
-    """Have glibc keep freed memory instead of giving it back: each step allocates the same tensors again, and faulting their
-    pages in again took up to half of a step (tests/bench)."""
+    """Makes glibc keep freed memory instead of returning it to the system.
+
+    Each step allocates tensors of the same sizes, and faulting their pages in again took up to half of a step (tests/bench).
+    """
     mmap_threshold, trim_threshold, top_pad = -3, -1, -2
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # not glibc: nothing to tune
+    except (OSError, AttributeError):  # without glibc there is nothing to tune
         return
     mallopt(mmap_threshold, 32 << 20)
     mallopt(trim_threshold, 512 << 20)

@@ -23,7 +23,7 @@ from rltraining_trainer.metrics import (
 )
 
 LAGS = 1000
-"""Number of newest lags of which the percentiles are computed."""
+"""Number of newest lags from which the percentiles are computed."""
 ENDLESS_STEPS = 100_000
 """After this many environment steps without the end of an episode there is a warning."""
 
@@ -144,7 +144,7 @@ class ProgressTracker:
         self._set_returns_state(state)
 
     def _lag_percentile(self, percent: int) -> float | None:
-        """Returns the smallest recent lag that at least this share of the data does not exceed."""
+        """Returns the smallest recent lag that at least ``percent`` of the data do not exceed."""
         lags = sorted(self._lags)
         return lags[math.ceil(percent / 100 * len(lags)) - 1] if lags else None
 
@@ -166,7 +166,7 @@ class ProgressTracker:
 
 
 def _meters(stop: Stop) -> tuple[EpisodeReturns, SmoothedReturn | None]:
-    """What the rules are about; without a rule the mean is reported over 100 episodes."""
+    """Returns the statistics for the stop rules. Without a rule, the mean is reported over 100 episodes."""
     mean, smoothed = stop.mean_return, stop.smoothed_return
     returns = EpisodeReturns(mean.episodes if mean else 100)
     return returns, SmoothedReturn(smoothed.at_least) if smoothed else None

@@ -1,4 +1,4 @@
-"""What the first learner keeps of a run: how far it has come, its curves, its checkpoints, and when it is done."""
+"""The first learner's record of a run: its progress, curves, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _LONGEST_PAUSE = 5.0
 
 
 class RunRecord:
-    """Continued from the run's newest checkpoint, if there is one.
+    """Records a run, and continues from its newest checkpoint if there is one.
 
     Raises:
-        BadConfiguration: the checkpoint is of another job, or there is none at ``spec.checkpoint.resumeFrom``; or
+        BadConfiguration: the checkpoint is of another job, there is no checkpoint at ``spec.checkpoint.resumeFrom``, or
             there is no policy for ``spec.evaluation``.
     """
 
@@ -94,23 +94,23 @@ class RunRecord:
         self._checkpoints = CheckpointWriter(store)
         self._run_id, self._times_back = run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
-        # What all go back to, where each learner has a part of the state.
+        # The state to which all learners roll back, if each of them holds a slice of it.
         self._newest = None if paths.shares_whole else start.state or snapshot(self._get_state())
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_collection = self._next_metrics = 0.0
         self.point: Numbers = {}
-        """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
+        """The newest point of the curves, with the newest terms of the loss. Empty until samplers have sent data."""
         self.ended = False
         """Whether the last checkpoint is written."""
-        self._finished = False  # everything that the run leaves is written
+        self._finished = False  # the output of the run is written
         self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
-        self._refused = ""  # why what the run leaves is not written yet
+        self._refused = ""  # why the output of the run is not written yet
 
     @property
     def begun(self) -> bool:
-        """Samplers have sent something."""
+        """Whether samplers have sent data."""
         return self.progress.environment_steps > 0
 
     def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
@@ -161,9 +161,9 @@ class RunRecord:
         return self._is_due(now) or collect or (self.stop_reason is not None and not self.ended)
 
     def save(self) -> None:
-        """Have a checkpoint of this moment written, in the background.
+        """Writes a checkpoint of the current state in the background.
 
-        Raises Diverged, and keeps the checkpoints written before, if the policy is not finite.
+        Raises Diverged, and keeps earlier checkpoints, if the policy is not finite.
         """
         now = time.monotonic()
         self._next_checkpoint, self._next_collection = now + self._every_seconds, now + COLLECT_SECONDS
@@ -189,11 +189,12 @@ class RunRecord:
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
     def finish(self) -> None:
-        """Writes the output of the run, before the end of the run is reported: only this process has the output. Retries
-        while storage refuses, and reports a warning.
+        """Writes the output of the run, before the end of the run is reported, since only this process has the output.
+
+        Retries while storage fails, and reports a warning.
 
         Raises:
-            StorageRefused: for LAST_WRITES_SECONDS. PolicyError, CheckpointError: in a way that does not pass.
+            StorageRefused: storage failed for LAST_WRITES_SECONDS. PolicyError, CheckpointError: it failed permanently.
             Stopped: the process was asked to end meanwhile.
         """
         _LOG.info("%s", self.stop_reason)
@@ -244,7 +245,7 @@ class RunRecord:
         return export_policy(uri, policy, self._context.job, self._spaces, self.counters())
 
     def _write_last(self, until: float) -> Exception | None:
-        """One try; what storage refused, if it did."""
+        """Tries once to write the output. Returns the error of storage, or None."""
         refused: Exception | None = None
         if self._policy_uri is None:
             try:
@@ -267,15 +268,15 @@ class RunRecord:
         self._trackers.close("finished" if self._finished else "killed" if interrupted else "failed")
 
     def counters(self) -> Progress:
-        """Returns the progress at the last `look`, also in the middle of an update: another thread may ask."""
+        """Returns the progress at the last `look`, also during an update, for other threads."""
         progress = self.progress.report(self._updates, self._models.version, time.monotonic())
         share = self._wait_rate.rate if self.waits.total(time.monotonic()) else None
         percent = None if share is None else round(100 * min(1.0, share), 1)
         return progress.model_copy(update={"learner_wait_percent": percent})
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
-        """Completes ``own``, the reporter's identity, with the record's state. ``trouble``: why the learners do not
-        stay together."""
+        """Completes ``own``, the reporter's identity, with the record's state. ``trouble``: why groups of
+        learners fail."""
         return LearnerReport(  # validated, unlike a copy of `own`: this cuts texts to the bounds of a report
             state=own.state,
             incarnation=own.incarnation,
@@ -331,12 +332,12 @@ class RunRecord:
         self._evaluations.start(self.counters(), self.progress.seconds(now))
 
     def _is_due(self, now: float) -> bool:
-        """It is time for a checkpoint, and the last one is of another moment or was not written."""
+        """Returns whether it is time for a checkpoint, and the last one has an older state or was not written."""
         stale = self._saved != self._moment() or self._checkpoints.failure is not None
         return now >= self._next_checkpoint and stale
 
     def _moment(self) -> tuple[int, int]:
-        """What grows whenever the state has changed."""
+        """Returns counters that increase with every change of the state."""
         return self._paths.algorithm.updates, self.progress.environment_steps
 
     def _get_state(self) -> dict[str, Any]:
@@ -363,7 +364,7 @@ class RunRecord:
         _LOG.info("resumed from checkpoint %s", uri)
 
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
-        self._curves_from = self._moment()  # of which there is nothing to tell yet
+        self._curves_from = self._moment()  # for which there is no new point
         run_id = f"{self._run_id}+{self._times_back}" if self._times_back else self._run_id
         return MetricsWriter(str(self._context.output), run_id=run_id, resume_step=resume_step)
 

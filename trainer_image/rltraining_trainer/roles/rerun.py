@@ -33,14 +33,14 @@ Change = Callable[[str], RLTrainingJob]
 
 @dataclass
 class Rerun:
-    """Makes recorded updates again, and notes how they differ from the recorded ones.
+    """Makes recorded updates again, and compares them with the recorded ones.
 
     Args:
-        folder: of the run.
-        first: number of updates before the first one that is reported. None: of the oldest recorded one.
-        last: number of updates before the last one. None: of the newest recorded one.
+        folder: folder of the run.
+        first: number of updates before the first reported one. None: the oldest recorded update.
+        last: number of updates before the last one. None: the newest recorded update.
         change: None: the recorded job.
-        debug: begin a debugger at the last update.
+        debug: whether to start a debugger at the last update.
         on_terms: receives the number of updates before an update, and its terms of the loss.
     """
 
@@ -61,13 +61,13 @@ class Rerun:
     differs_at: int | None = None
     """The first update after which the state differed from the recorded one."""
     gaps: list[int] = field(default_factory=list)
-    """Numbers of updates with which a learner continued although the recording before it ends elsewhere."""
+    """Numbers of updates with which a learner continued although the previous recording ends at another update."""
     error: str | None = None
     """Why the last update diverged."""
     recorded_error: str | None = None
 
     def run(self) -> None:
-        """Raises BadConfiguration: nothing is recorded there, it is damaged, or the changed job is wrong."""
+        """Makes the updates. Raises BadConfiguration if the recording is missing or damaged, or the changed job is wrong."""
         try:
             files = Files(self.folder)
             frames = Frames(files.frames_from(files.start_of(self.first)))
@@ -92,7 +92,7 @@ class Rerun:
         return self.first is None or update >= self.first
 
     def count(self, frame: Mapping[str, Any], batch: Any) -> None:
-        """Notes the items of an update's batch."""
+        """Counts the items of an update's batch."""
         pushes = batch if isinstance(batch, list) else ()
         sources = [tuple(push.source) for push in pushes if isinstance(push, Push)]
         for source in frame.get("sources", sources):
@@ -111,8 +111,8 @@ class Rerun:
         """Makes the updates of one incarnation of the learner. Returns its algorithm.
 
         Args:
-            reached: the algorithm with the state that the incarnation before it has reached.
-            target: the update that begins the debugger.
+            reached: the algorithm in the last state of the previous incarnation.
+            target: the update at which the debugger starts.
         """
         assert frames.next is not None
         state = frames.next
@@ -145,7 +145,7 @@ class Rerun:
 
 
 class Frames:
-    """Frames with a look at the next one."""
+    """Iterates over frames. ``next`` is the next frame, or None."""
 
     def __init__(self, frames: Iterator[dict[str, Any]]) -> None:
         self._frames = frames

@@ -1,4 +1,4 @@
-"""At the start of a process: the preset that fits the environment's spaces fills in what the user has left open."""
+"""Fills in the fields that the user has not set, at the start of a process, from the preset for the environment's spaces."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SMALLEST_IMAGE = 36
 
 
 def resolve_defaults(context: Context) -> Context:
-    """Returns the context with a job in which each field is set: those that the user has not set have the defaults of
-    `spec.preset` or, without, of the preset that fits the spaces of the environment.
+    """Returns the context with a job in which each field is set. Fields that the user has not set have the defaults of
+    `spec.preset` or, without it, of the preset for the spaces of the environment.
 
-    All processes of a job come to the same one.
+    The result is the same in all processes of a job.
 
     Raises:
-        BadConfiguration: there is no such environment, or the user's settings do not go with the preset's.
+        BadConfiguration: there is no such environment, or the user's settings conflict with the preset.
         UserCodeError: the environment's module or constructor raised.
     """
     job = context.job
@@ -48,8 +48,8 @@ def resolve_defaults(context: Context) -> Context:
 def preset_of(observation_space: Space, action_space: Space) -> Preset:
     """Returns the preset for these spaces.
 
-    Atari if the observation is a large image of bytes, or has one among its parts; else MuJoCo if
-    actions are a Box; else Classic.
+    Atari if the observation is a large image of bytes, or has one among its parts. Otherwise
+    MuJoCo if actions are a Box, and Classic if not.
     """
     arrays: list[Space] = [observation_space]
     if isinstance(observation_space, PackedSpace):

@@ -8,7 +8,7 @@ from rltraining_trainer.environments.episode_seeds import seed_of
 def sampler_seed(seed: int, index: int, version: int) -> int:
     """Returns a 31-bit seed for this sampler.
 
-    ``version`` is that of the first parameters. A restarted sampler gets another version and
+    ``version`` is the version of the sampler's first parameters. A restarted sampler gets another version and
     therefore does not repeat the same episodes.
     """
     return seed_of(seed, index, version)

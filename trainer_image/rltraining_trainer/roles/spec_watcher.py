@@ -57,5 +57,5 @@ class SpecWatcher:
     def _modified(self) -> int:
         try:
             return self._job_file.stat().st_mtime_ns
-        except OSError:  # between the two steps of an update
+        except OSError:  # the file is being replaced
             return 0

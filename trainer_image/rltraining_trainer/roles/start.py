@@ -1,4 +1,4 @@
-"""Where a learner begins: at its own newest checkpoint, at ``spec.checkpoint.resumeFrom``, or at nothing."""
+"""The state from which a learner starts: its newest checkpoint, ``spec.checkpoint.resumeFrom``, or a fresh state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rltraining_trainer.checkpoint import CheckpointStore, load
 
 @dataclass(frozen=True)
 class Start:
-    """``state`` is None for a fresh start; ``warnings`` name damaged checkpoints."""
+    """The start of a learner. ``state`` is None for a fresh start. ``warnings`` name damaged checkpoints."""
 
     state: dict[str, Any] | None
     uri: str

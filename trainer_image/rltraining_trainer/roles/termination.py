@@ -19,7 +19,7 @@ from rltraining_api.curve import thinned
 
 LIMIT = TERMINATION_MESSAGE_BYTES_MAX
 _WORDS = 1024
-"""Bytes that the report leaves to the message; the first line gets as many characters."""
+"""Bytes that the report leaves to the message, and maximum number of characters of the first line."""
 _CURVE_POINTS = (20, 8)
 """Numbers of curve points to try in turn if a report is too long. 20 points take less than half of
 the report's limit and leave the rest to evaluations and the replay buffer."""
@@ -39,8 +39,8 @@ def write_termination_message(reason: str, text: str, report: LearnerReport | No
 
 
 def termination_message(reason: str, text: str, report: LearnerReport | None = None) -> str:
-    """A TerminationMessage in JSON of at most LIMIT bytes: first line and end of ``text`` stay, its middle gives way."""
-    text = text.encode(errors="backslashreplace").decode()  # a file's name in it may be no Unicode
+    """Returns a TerminationMessage in JSON of at most LIMIT bytes. Keeps the first line and the end of ``text``."""
+    text = text.encode(errors="backslashreplace").decode()  # a file's name in it may not be valid Unicode
     report = _bearable(report)
 
     def written(text: str) -> str:
@@ -48,7 +48,7 @@ def termination_message(reason: str, text: str, report: LearnerReport | None = N
         return message.model_dump_json(by_alias=True, exclude_none=True)
 
     def shortened(size: int, cut: Callable[[int], str]) -> str | None:
-        """With the largest n of 0..size for which ``cut(n)`` fits; None if there is no such n."""
+        """Returns the message with ``cut(n)`` for the largest n in 0..size that fits. None: none fits."""
         n = bisect_right(range(size + 1), LIMIT, key=lambda n: len(written(cut(n)).encode())) - 1
         return written(cut(n)) if n >= 0 else None
 
