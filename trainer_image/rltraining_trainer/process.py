@@ -72,8 +72,8 @@ def attach_to_learner() -> socket.socket:
     """Makes this process a helper of the learner that started it with the arguments ``FD PARENT``. Returns
     the socket to the learner.
 
-    The process ends with the learner, gives way to other processes, and ignores signals to the process
-    group: the learner ends it after its last message.
+    The process ends with the learner, has a low priority, and ignores signals to the process group,
+    since the learner ends this process after its last message.
     """
     channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     die_with(parent)

@@ -10,15 +10,15 @@ from types import FrameType
 
 
 class TimeLimitExceeded(BaseException):
-    """Raised in a block that takes too long. No Exception, so that ``except Exception`` passes it on."""
+    """Raised in a block that takes too long. Not an Exception, so that ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raises TimeLimitExceeded at the current line of the block after ``seconds``.
 
-    Interrupts what Ctrl-C does: Python code, sleeping and waiting, but no computation of a native
-    library. Has no effect outside of the main thread, since only that one receives signals.
+    Interrupts the same code as Ctrl-C: Python code, sleeping and waiting, but not a computation of a
+    native library. Has no effect outside of the main thread, since only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -27,7 +27,7 @@ def user_trace(error: BaseException) -> tuple[str, str]:
     where = ""
     if users:
         begin, innermost = frames[users[0]], frames[users[-1]]
-        # The frame of a SyntaxError is that of the import.
+        # The frame of a SyntaxError belongs to the import.
         if not isinstance(error, SyntaxError):
             where = f"{Path(innermost.tb_frame.f_code.co_filename).name}, line {innermost.tb_lineno}"
     else:

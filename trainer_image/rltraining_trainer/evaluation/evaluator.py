@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def error(self) -> TrainerError | None:
-        """The error that ends the job, as it would in a sampler."""
+        """The error that ends the job, like an error in a sampler."""
         if self.answer is None or not self.answer.error:
             return None
         kind = UserCodeError if self.answer.error == "UserCodeError" else BadConfiguration

@@ -121,16 +121,16 @@ class LearnerGroup:
         self._set_state = set_state
         self._timeouts = timeouts or Timeouts()
         self._rendezvous = Rendezvous() if index == 0 else None
-        # Learners that learner 0 waits for, and how long.
+        # Learners for which learner 0 waits, and for how long.
         self._expected: Collection[int] = range(1, replicas)
         self._wait_seconds = self._timeouts.join
         self._collectives: Collectives | None = None
-        # Learner 0, in another learner and while the connection is usable.
+        # The peer of learner 0 in other learners, while the connection is usable.
         self._first: Peer | None = None
         self._done = False
         # Updates that have begun in this round.
         self._begun = 0
-        # Rounds of several members in a row that ended before an update, and why the last one did.
+        # Consecutive rounds of several members that ended before an update, and the reason of the last end.
         self._failed_rounds = 0
         self._reason = ""
 
@@ -175,7 +175,7 @@ class LearnerGroup:
         Args:
             done: Whether the run is done. Only learner 0 may set this.
             update: Whether this learner has data for an update. One such learner is enough.
-            hold: Whether this learner holds the update of all learners back.
+            hold: Whether this learner delays the update of all learners.
             checkpoint: Whether this learner requests a checkpoint.
             total_steps: Environment steps at which schedules end, passed by learner 0 only. The
                 others may not have read a change of the job yet, but must make the same update.
@@ -247,7 +247,7 @@ class LearnerGroup:
     def _run(self, operation: Callable[[Collectives], Result], alone: Result) -> Result:
         """Returns the result of a collective operation, or `alone` if this is the only member.
 
-        On failure this learner leaves the round at once, which makes the other members leave it
+        On failure this learner leaves the round immediately, so that the other members leave it
         too.
         """
         if not self.size:

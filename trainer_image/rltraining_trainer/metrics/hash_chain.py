@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class HashChain:
-    """Hashes the parameters after each update together with the hash before, and writes every n-th hash.
+    """Hashes the parameters after each update together with the previous hash, and writes every n-th hash.
 
     Equal last lines of two files therefore prove that all parameters up to there were equal.
 

@@ -26,7 +26,7 @@ _Point = tuple[int, Mapping[str, float | None], float]
 
 
 def by_step(step: int, values: Mapping[str, float]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yields the values of a point by their step: evaluation results belong to the evaluated policy's."""
+    """Yields the values of a point by their step. Evaluation results belong to the step of the evaluated policy."""
     evaluated = {tag: value for tag, value in values.items() if tag.startswith(_EVALUATION)}
     if _EVALUATED_STEP in evaluated:
         yield int(evaluated[_EVALUATED_STEP]), evaluated

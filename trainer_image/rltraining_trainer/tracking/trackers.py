@@ -96,7 +96,7 @@ def hyperparameters(job: RLTrainingJob) -> dict[str, Any]:
 
 
 def _is_installed(package: str) -> bool:
-    """A folder of this name, such as that of W&B's files, is not the package."""
+    """Returns whether a package is installed. A folder of the same name, such as W&B's files, does not count."""
     found = importlib.util.find_spec(package)
     return found is not None and found.origin is not None
 
