@@ -1,6 +1,6 @@
 """`world.blocks()`: the learner deals blocks of environments to samplers, and gets one rollout of each block for an update.
 
-The path of `spec.reproducible`. Which sampler makes a rollout, and when, changes nothing in it.
+This is the path of `spec.reproducible`. A rollout does not depend on its sampler, or on the time when it is made.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATH = "blocks"
 
 @cache
 def processor() -> str:
-    """Returns what the results of arithmetic depend on in this process, besides the program."""
+    """Describes the processor features on which results of arithmetic depend in this process."""
     matrix_units = " AMX" if has_matrix_units() else ""
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{matrix_units}"
 
@@ -52,7 +52,7 @@ class KeptReplay(Protocol):
 
 
 class LearnerBlocks(DataPath):
-    """A learner's side.
+    """A learner's side of the path.
 
     Each rollout is counted exactly once: ``pushed = used + dropped + queued``.
 
@@ -61,11 +61,11 @@ class LearnerBlocks(DataPath):
         read: returns the rollout of a message, or raises TypeError or ValueError.
         models: the parameters.
         samplers: returns the names of all samplers.
-        lag: 0: an update's rollouts are made with the parameters of all updates before. 1: of all but the last one, so
-            that samplers make rollouts while the learner updates or waits for other samplers.
-        folder: of the file with the hashes.
+        lag: 0: the rollouts of an update are made with the parameters after all earlier updates. 1: without the last of
+            these updates, so that samplers make rollouts while the learner updates or waits for other samplers.
+        folder: folder of the file with the hashes.
         large: messages are large (see ``DataPath.sends_large``).
-        replay: what the algorithm keeps of the rollouts, for checkpoints and metrics.
+        replay: the replay that the algorithm fills with the rollouts, for checkpoints and metrics.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class LearnerBlocks(DataPath):
         self._replay = replay
         self._read, self._models, self._stopping = read, models, stopping
         self._lag = lag
-        # The parameters for the rollouts of each update, and after a restart those for the rollouts of the first one.
+        # The parameters for the rollouts of each update, and after a restart the parameters for the first rollouts.
         self._snapshots: dict[int, Snapshot] = {}
         self._restored: Tensor | None = None
         self._queue = BlockQueue(settings.blocks, samplers, settings.take_over_seconds)
         self._hashes = HashChain(folder, settings.hash_every)
-        self._processors = {processor()}  # all that have taken part in the run
+        self._processors = {processor()}  # processors of all processes of the run
         self._done = False
 
     def take(self, timeout: float = 1.0) -> list[BlockRollout]:
@@ -120,7 +120,7 @@ class LearnerBlocks(DataPath):
         self._release()
 
     def tick(self) -> None:
-        # The parameters of the last update are published.
+        # Release rollouts, since the parameters of the last update are published.
         self._release()
 
     def finish(self) -> None:
@@ -202,7 +202,7 @@ class LearnerBlocks(DataPath):
         return self._answer(field(payload, "version", int), [])
 
     def _answer(self, version: int, work: Sequence[Work]) -> Payload:
-        # Send the parameters for this work. Without them, another sampler has done it meanwhile, and the update is over.
+        # Send the parameters for this work. If they are gone, another sampler has done the work, and the update is over.
         snapshots = self._snapshots
         update = work[0].update if work else self._queue.update
         if (snapshot := snapshots.get(update)) is None:
@@ -227,7 +227,7 @@ class LearnerBlocks(DataPath):
 
 
 class SamplerBlocks(SamplerPath):
-    """A sampler's side."""
+    """A sampler's side of the path."""
 
     alone = True
 
@@ -250,11 +250,11 @@ class SamplerBlocks(SamplerPath):
     def push(self, rollouts: Sequence[BlockRollout], held: Mapping[int, int]) -> None:
         """Sends rollouts, and gets work with its parameters. Raises Stopped.
 
-        With a lag, the sampler asks for its next work before it does the present work, and does not wait for messages. Do not
+        With a lag, the sampler requests its next work before it does the present work, and does not wait for messages. Do not
         modify the tensors of ``rollouts`` afterwards.
 
         Args:
-            held: the blocks that this sampler has, with the update that their next rollout is for.
+            held: the blocks that this sampler has, with the update of their next rollout.
         """
         session = self._session
         assert session is not None
@@ -276,9 +276,9 @@ class SamplerBlocks(SamplerPath):
             self.work = self._receive()
 
     def _ask(self, items: list[dict[str, Any]], held: Mapping[int, int]) -> None:
-        """Sends rollouts, and asks for the work after the present work."""
+        """Sends rollouts, and requests the work after the present work."""
         assert self._session is not None
-        # Other blocks may make room for the blocks of this work.
+        # Report only the blocks of this work, which may replace the other blocks.
         held = {one.block: one.update + 1 for one in self.work} if self.work else held
         self._session.send(
             rollouts=items, held=list(held.items()), working=bool(self.work), processor=processor()

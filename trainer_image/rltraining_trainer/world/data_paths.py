@@ -204,7 +204,7 @@ class DataPaths:
         Args:
             aggregate: how rollouts are combined into updates.
             network: in a learner, defines the shapes of a rollout.
-            distribution: likewise.
+            distribution: as ``network``.
             remaining: see `gradients`.
         """
         large = is_large(self.spaces[0])
@@ -229,7 +229,7 @@ class DataPaths:
         Args:
             read: in the learner: checks the rollout of a message (see `LearnerBlocks`).
             lag: in the learner: number of updates that the parameters of a rollout lack, 0 or 1.
-            replay: in the learner: the replay that it fills with the rollouts, if any.
+            replay: in the learner: the replay that the learner fills with the rollouts, if any.
         """
         reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
         assert reproducible is not None
@@ -252,7 +252,7 @@ class DataPaths:
     def seeded_environments(self) -> Stepper:
         """Returns ``numEnvs`` environments with a seed for each episode, for a block. May be called after `start`.
 
-        Raises BadConfiguration if the environment has none that take such seeds.
+        Raises BadConfiguration if the environment does not support such seeds.
         """
         environments = make_seeded_environments(self.spec.environment, self.spec.environment.num_envs)
         stepper = Stepper.of(self.spec, environments, self.spaces)
@@ -262,7 +262,7 @@ class DataPaths:
         return stepper
 
     def unroll_reader(self, network: ActorCritic, distribution: Distribution, length: int) -> UnrollReader:
-        """Returns what checks unrolls of ``length`` steps. The network and its distribution define their shapes."""
+        """Returns a reader that validates unrolls of ``length`` steps. Network and distribution define their shapes."""
         normalizer = network.normalizer
         return UnrollReader(
             length=length,

@@ -60,7 +60,7 @@ class Registry:
             deferred.resolve(True)
 
     def _announce(self, sender: str, payload: Any) -> Payload | DeferredReply:
-        """Answers ``(url, wait)`` with whether the run is done; with ``wait``, once it is."""
+        """Answers ``(url, wait)`` with whether the run is done. ``wait`` delays the answer until then."""
         url, wait = payload
         deferred = DeferredReply()
         with self._lock:
@@ -140,7 +140,7 @@ class Directory:
             self._changed.notify_all()
 
     def _search(self, wanted: set[str], look_up: Callable[[list[str]], dict[str, str]]) -> None:
-        """Looks up the wanted members until this process ends."""
+        """Looks up the ``wanted`` members until this process ends."""
         while not self._closing.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: wanted or self._closing.is_set())

@@ -69,7 +69,7 @@ class Gradient(NamedTuple):
 
 
 class LearnerGradients(DataPath, Generic[P]):
-    """A learner's side.
+    """A learner's side of the path.
 
         while run.active():
             pushes = gradients.take()       # [] if no update is due
@@ -107,7 +107,7 @@ class LearnerGradients(DataPath, Generic[P]):
             samplers: returns the names of the samplers that push to this learner.
             exchanges: returns the number of pushes per rollout in mode Sync.
             remaining: returns the remaining fraction of the run, for the samplers' schedules.
-            incarnation: of this process.
+            incarnation: incarnation of this process.
             gather_state: gathers the slices of all learners (see ``DataPath.gather_state``).
             large: messages are large (see ``DataPath.sends_large``).
         """
@@ -122,7 +122,7 @@ class LearnerGradients(DataPath, Generic[P]):
         self._epoch, self._complete, self._groups = "", False, 0
         self._last_batch = float("-inf")
         self._credits: CreditControl | None = None
-        # Of several learners the first one hands out credits.
+        # Only the first of several learners hands out credits.
         if isinstance(self._source, GradientQueue) and aggregate.max_policy_lag is not None and index == 0:
             self._credits = CreditControl(self._source.limit, clock)
 
@@ -265,15 +265,15 @@ class LearnerGradients(DataPath, Generic[P]):
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
     def _next_epoch(self) -> str:
-        # Not the version, which may be the same in two groups: a sampler would use its rollout again.
+        # The version cannot be the epoch: it may be equal in two groups, and a sampler would use its rollout again.
         return f"{self._incarnation}.{self._groups}"
 
 
 class SamplerGradients(SamplerPath):
     """A sampler's connections to its learner, or to all learners that hold a slice of the parameters.
 
-    After each call the slices in the parameters ``[N]`` belong to one version. They are never mixed
-    from two groups of learners.
+    After each call the slices in the parameters ``[N]`` belong to one version, and to one group of
+    learners.
     """
 
     def __init__(self, connections: Connections, aggregate: Aggregate, *, updates_at_learner: bool) -> None:
@@ -368,7 +368,7 @@ class SamplerGradients(SamplerPath):
 
     def _get_credit(self) -> None:
         """Waits until the sampler may make its next gradient, with the newest slices. Raises Stopped."""
-        first, *others = self._sessions  # of several learners the first hands out credits
+        first, *others = self._sessions  # only the first learner hands out credits
         self._connections.check(*self._sessions)
         while not first.answer["credit"]:
             first.request(f"{PATH}/credit")

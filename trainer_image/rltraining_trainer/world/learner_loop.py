@@ -42,11 +42,11 @@ class LearnerLoop:
         self._context, self._live, self._endpoint = context, live, endpoint
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
         self._record: RunRecord | None = None
-        self._report: RepeatedCall | None = None  # of this learner's counters to the first learner
-        self._looks = False  # only with a group: its state may be newer than this learner's
-        self._terms: Mapping[str, Tensor | float] | None = None  # since the last look
+        self._report: RepeatedCall | None = None  # reports this learner's counters to the first learner
+        self._looks = False  # only with a group, since its state may be newer than this one
+        self._terms: Mapping[str, Tensor | float] | None = None  # terms of the loss since the last look
         self._published = -1  # number of updates that the published parameters include
-        self._batch: Any = None  # of `train`, for the next update
+        self._batch: Any = None  # batch of `train` for the next update
         # Several learners sum gradients, and reproducible runs can be repeated as a whole.
         kept = alone and context.job.spec.reproducible is None
         recording = context.job.spec.recording
@@ -133,7 +133,7 @@ class LearnerLoop:
         """Makes parameters available to all samplers, which receive them with their next answer.
 
         Args:
-            parameters: flat ``[N]``. None: those of the ``algorithm`` of `World.run`, if an update has changed them.
+            parameters: flat ``[N]``. None: the parameters of the ``algorithm`` of `World.run`, if an update has changed them.
 
         Raises:
             ValueError: ``zero_grad()`` has removed the gradient of these parameters (see `flatten_parameters`).
@@ -189,7 +189,7 @@ class LearnerLoop:
         update: Callable[[Any, Reduce], Mapping[str, Tensor | float]],
         leaving: bool,
     ) -> Mapping[str, Tensor | float] | None:
-        """One round of all learners. Returns terms of the loss after an update."""
+        """Makes one round of all learners. Returns terms of the loss after an update."""
         # Wait for a batch, but not if the run is over.
         record, paths = self._record, self.paths
         over = record is not None and record.stop_reason is not None
@@ -200,7 +200,7 @@ class LearnerLoop:
         # Agree with all learners on what to do.
         checkpoint = leaving or (record is not None and record.wants_checkpoint(time.monotonic()))
         round_ = self.group.begin(
-            over and not checkpoint,  # the last checkpoint comes first: it may fail, and all roll back
+            over and not checkpoint,  # write the last checkpoint first, since all roll back if it fails
             update=batch is not None and not over and (self._context.index == 0 or not paths.leads),
             hold=over or any(path.waits_for_data(batch) for path in paths.all()),
             checkpoint=checkpoint,
@@ -255,7 +255,7 @@ class LearnerLoop:
     def _form_new_group(self) -> None:
         """Forms a group after a learner was lost or has joined. Keeps the batch if it can still be used."""
         if self.paths.shares_whole and self.updates != self._published:
-            # The update was made before the learner was lost.
+            # Publish an update that was made before the learner was lost.
             self.publish()
             for path in self.paths.all():
                 path.tick()

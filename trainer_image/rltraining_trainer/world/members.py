@@ -221,7 +221,7 @@ class Members(Sequence[Member]):
 
 
 class RepeatedCall:
-    """Calls a service of a member again and again, one call at a time. `tick` does not block.
+    """Calls a service of a member repeatedly, one call at a time. `tick` does not block.
 
     Args:
         ask: returns the fields of the next message, or None if there is nothing to send.

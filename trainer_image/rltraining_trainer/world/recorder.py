@@ -1,4 +1,4 @@
-"""Keeps what updates were made from, so that `rltrain rerun` can make them again, bit for bit.
+"""Records the data of updates, so that `rltrain rerun` can make them again, bit for bit.
 
 The learner's state after an update is a function of its state before and of the update's data: a batch of unrolls,
 gradients or transitions, moments of observations, and the end of the schedules. With `spec.recording` a file in the folder
@@ -34,7 +34,7 @@ from rltraining_trainer.world.run_state import RunPaths
 FOLDER = "recording"
 PATTERN = "[0-9]" * 6 + ".frames"
 ENDED = "ended.txt"
-"""A file beside the others, with the reason why the recording has ended."""
+"""A file in the same folder, with the reason why the recording has ended."""
 FILES = 4
 """The largest size of the folder is divided into at least this many files, the oldest of which is deleted."""
 
@@ -45,13 +45,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Call ``before_update`` and ``after_update`` around each update, and ``diverged`` if it raises Diverged.
+    """Records updates: call ``before_update`` and ``after_update`` around each, and ``diverged`` if it raises Diverged.
 
     No method raises an exception: a run never ends because of its recording.
 
     Args:
-        folder: of the run's output.
-        job_file: the job, without defaults that depend on its environment.
+        folder: folder of the run's output.
+        job_file: file of the job, without defaults that depend on its environment.
         recording: ``spec.recording``. None: only an update that raises Diverged is kept.
     """
 
@@ -65,13 +65,13 @@ class Recorder:
         self._incarnation = secrets.token_hex(8)
         self._file: FrameWriter | None = None
         self._path = Path()
-        self._number = 0  # of the newest update in the file
+        self._number = 0  # number of the newest update in the file
         self._failure = ""
-        # Of the update in progress, if only updates that diverge are kept. The state is copied only if there may be
-        # several updates in it, of which the last one diverges.
+        # Data of the update in progress, if only updates that diverge are kept. The state is copied only if the update
+        # may consist of several, of which the last one may diverge.
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._state: dict[str, Any] | None = None
-        self._updates = -2  # before the last call of `before_update`
+        self._updates = -2  # updates before the last call of `before_update`
 
     def before_update(self, paths: RunPaths, batch: Any, total_steps: int | None) -> None:
         """Keeps the data of the next update."""
@@ -171,7 +171,7 @@ class Recorder:
         self._add(batch, facts)
 
     def _write(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
-        """Writes the data to a file, and begins a new one if it is time."""
+        """Writes the data to a file, and starts a new file if one is due."""
         assert self._limit is not None
         algorithm = paths.algorithm
         is_first = facts.get("is_first_of_rollout", True)
@@ -203,7 +203,7 @@ class Recorder:
         )
         if self._limit is None or self._ended:
             return
-        # A file may have up to a share of the limit more than now.
+        # Keep one share of the limit free, by which the new file may grow.
         left = self._limit * (1 - 1 / FILES) - self._file.size
         for path in reversed(files):
             left -= path.stat().st_size
@@ -250,7 +250,7 @@ def to_plain(value: Any) -> Any:
     if (name := type(value).__name__) in _KINDS:
         own = {field: getattr(value, field) for field in value.__match_args__}
         if isinstance(value, ReplayBatch):
-            own["shards"] = ()  # they get priorities, which change no state of the learner
+            own["shards"] = ()  # shards only receive priorities, which change no state of the learner
         return {"class": name, "fields": to_plain(own)}
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
@@ -260,7 +260,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """The inverse of ``to_plain``."""
+    """Inverts ``to_plain``."""
     if isinstance(value, dict):
         if value.keys() == {"class", "fields"}:
             return _KINDS[value["class"]](**from_plain(value["fields"]))

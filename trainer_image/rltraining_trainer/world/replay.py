@@ -41,7 +41,7 @@ from rltraining_trainer.world.shards import LocalShard
 SHARDS = f"{INNER}shards"
 """The service of learner 0 that gives other learners the addresses of all shards."""
 RELEASE_SECONDS = 0.02
-"""While the learner waits for a batch, it releases blocked samplers with this period."""
+"""Seconds between two releases of blocked samplers while the learner waits for a batch."""
 _SAMPLE_COUNTS = ("drawn", "applied", "stale", "priorities_lost", "outstanding")
 
 
@@ -123,10 +123,10 @@ class Replay:
 
 
 class LearnerReplay(Replay, DataPath):
-    """A learner's side. Learner 0 receives the reports of shards, and sends their addresses to the other learners.
+    """A learner's side of the path. Learner 0 receives the reports of shards, and sends their addresses to the other learners.
 
     Args:
-        name: of this learner.
+        name: name of this learner.
         first: None in learner 0, otherwise learner 0.
         local: the shard of this process, if learner 0 keeps it.
         reports: receives the reports of shards. Delayed answers block the samplers.
@@ -154,7 +154,7 @@ class LearnerReplay(Replay, DataPath):
         self.sends_large = large
         self._name, self._endpoint, self._local = name, endpoint, local
         self._reports, self._stopping = reports, stopping
-        self._failures: dict[str, str | None] = {}  # by keeper: why its shard could not be saved
+        self._failures: dict[str, str | None] = {}  # by keeper: error of the last checkpoint of its shard
         self._replay = DistributedReplay(self._dial, settings, batch_size, seed=seed, item_bytes=item_bytes)
         self._others = SampleCounts(self._replay.shards)
         self._call: RepeatedCall | None = None
@@ -251,7 +251,7 @@ class LearnerReplay(Replay, DataPath):
 
 
 class SampleCounts:
-    """In learner 0: what the other learners have sampled from the replay.
+    """Counts, in learner 0, the samples of the other learners.
 
     Args:
         shards: returns the addresses of all shards, which the other learners receive.
@@ -294,7 +294,7 @@ class SampleCounts:
 
 
 class SamplerReplay(Replay, SamplerPath):
-    """A sampler's side, which keeps a shard or sends its items to the keeper of one.
+    """A sampler's side of the path, which keeps a shard or sends its items to the keeper of a shard.
 
     Args:
         keeper: base URL of the member that keeps this sampler's items. None: this sampler.
@@ -336,7 +336,7 @@ class SamplerReplay(Replay, SamplerPath):
         self._reporter.load()
 
     def _keep(self, tensors: dict[str, Tensor], priorities: Any) -> None:
-        """Inserts into this sampler's shard."""
+        """Inserts items into this sampler's shard."""
         if self._local is None:
             self._local = self._make_shard(self._columns)
         local = self._local
@@ -346,12 +346,12 @@ class SamplerReplay(Replay, SamplerPath):
         else:
             weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
         local.shard.add(tensors, weights)
-        self._reporter.keep(local)  # only now that it has items
+        self._reporter.keep(local)  # not before, since it had no items
         local.tick(time.monotonic())
         self._reporter.wait_for_room(local)
 
     def _send(self, keeper: str, tensors: dict[str, Tensor], priorities: Any) -> None:
-        """Inserts into the shard of another member, whose answer waits while the shard is at its limit."""
+        """Inserts items into the shard of another member, which delays its answer while the shard is at its limit."""
         if self._inserts is None:
             self._inserts = self._connections.member(keeper, "insert")
             self._inserts.attach()

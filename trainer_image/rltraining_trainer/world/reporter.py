@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 PATH = "report"
 """Prefix of the services of learner 0: see `SamplerReports`."""
 REPORT = f"{INNER}report"
-"""The same service for other learners, which call learner 0 as a member."""
+"""The service for reports of other learners, which call learner 0 as a member."""
 PUBLISH_SECONDS = 0.05
 """Time between two requests for the first parameters."""
 PERIOD_SECONDS = 0.1
@@ -54,7 +54,7 @@ class ReportSession(LearnerSession):
 class Reporter:
     """A thread that sends one report at a time, each repeated until it is answered.
 
-    Counters are totals of this process, so a lost report loses nothing and a repeated one counts once.
+    Counters are totals of this process, so the next report replaces a lost one, and a repeated one counts once.
     The answer sets the shard's insertion limit. Learner 0 delays it while the shard is at its limit.
     """
 
@@ -97,7 +97,7 @@ class Reporter:
         self._shard = shard
 
     def request(self) -> None:
-        """Sends a report now, whose answer contains newer parameters. Other answers contain none."""
+        """Sends a report now and requests newer parameters. Answers to other reports contain none."""
         self._refreshes = True
         self._wanted.set()
 
@@ -106,7 +106,7 @@ class Reporter:
         if self._session is None:
             return
         if self._session.newest:
-            # One atomic step, since the thread may receive newer parameters now.
+            # Use one atomic step, since the thread may be receiving newer parameters.
             version, newest = self._session.newest.pop()
             assert self._parameters is not None
             load_flat(self._parameters, newest)

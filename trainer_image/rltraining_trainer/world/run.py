@@ -50,7 +50,7 @@ class Run(LearnerLoop):
         first: Member | None,
         device: torch.device,
     ) -> None:
-        """For `World`. ``first`` is learner 0, or None in learner 0. ``device``: of gradients which learners sum."""
+        """For `World`. ``first`` is learner 0, or None in learner 0. ``device``: device of the gradients that learners sum."""
         super().__init__(context, live, endpoint, device)
         self.discards = Discards()
         """Episodes that samplers have discarded."""

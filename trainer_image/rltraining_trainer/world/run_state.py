@@ -1,4 +1,4 @@
-"""What a run trains and records: the algorithm's state, and the data paths."""
+"""The state that a run trains and records: the algorithm and the data paths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Algorithm(Trainable, Protocol):
     """An algorithm whose parameters the run publishes."""
 
     parameters: Tensor
-    """All that samplers need of this learner, ``[N]``."""
+    """The parameters that samplers need from this learner, ``[N]``."""
     total_steps: int | None
     """Environment steps at which schedules end, the current ``spec.stop.environmentSteps``."""
 
@@ -100,7 +100,7 @@ class RunPaths:
         """Problems that the algorithm has reported."""
         self.received: list[StatsDelta] = []
         """Steps that this learner has counted since the last look."""
-        self._first_counts: tuple[float, float] = 0.0, 0.0  # without those in `received`
+        self._first_counts: tuple[float, float] = 0.0, 0.0  # without the counts in `received`
         self.moments: list[Tensor] = []
         """Moments of observations that samplers have reported, and that are not merged yet."""
         self.reports = SamplerReports(
@@ -130,7 +130,7 @@ class RunPaths:
     def first_counts(self) -> tuple[float, float]:
         """Steps and episodes that learner 0 has counted itself, without reports, according to the newest round.
 
-        Updates that include these steps survive a restart of learner 0, in the state of other learners. So do the counts.
+        Updates with these steps survive a restart of learner 0 in the state of other learners. So must the counts.
         """
         steps, episodes = self._first_counts
         return (
@@ -175,7 +175,7 @@ class RunPaths:
         paths = state["paths"]
         if paths.keys() != self.paths.keys():
             raise ValueError(f"it has the data paths {sorted(paths)}, not {sorted(self.paths)}")
-        self.received = []  # of an update that is discarded
+        self.received = []  # counts of an update that is discarded
         self.reports.set_state(state["reports"])
         self.moments = list(state["moments"])
         self.follow_counts(state.get("first_counts", (0, 0)))  # a checkpoint of an earlier version has none
@@ -183,7 +183,7 @@ class RunPaths:
             path.set_state(paths[name])
 
     def common_updates(self, index: int) -> int:
-        """Returns how new this learner's state is. The group takes the newest, or that of learner 0 if all have slices."""
+        """Returns the updates of this learner's state, or -1. The group takes the newest, or with slices learner 0's state."""
         return self.algorithm.updates if self.shares_whole or index == 0 else -1
 
     def get_learner_state(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Services:
             thread.join(max(0.0, until - time.monotonic()))
 
     def answer(self, sender: str, message: Any) -> Payload | DeferredReply:
-        """Answers ``(receiver, service, payload)``: the endpoint's only service."""
+        """Answers ``(receiver, service, payload)``. This is the endpoint's only service."""
         receiver, service, payload = message
         if receiver != self._name:  # the receiver died, and this member has its port
             return _settled(LOST, f"{receiver} is not here any more")

@@ -1,4 +1,4 @@
-"""Sessions of a sampler or replay pod with one other member, which may die and come back."""
+"""Sessions of a sampler or replay pod with one other member, which may die and restart."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ REPORT_SECONDS = 0.5
 
 LINGER_SECONDS = REPORT_SECONDS + 0.3
 """How long members answer calls after the end of the run, so that all samplers receive the end with an answer. The operator
-ends the others some seconds later."""
+ends other samplers some seconds later."""
 
 LARGE_OBSERVATION_BYTES = 4096
 """Size from which messages with many observations use shared memory. An 84x84 frame has 7,056 bytes."""
 
 LARGE_GRADIENT_BYTES = 1 << 20
-"""The same for a gradient and the parameters in its answer, which are one tensor each."""
+"""The same size for a gradient and the parameters in its answer, which are one tensor each."""
 
 
 def size_of(space: spaces.Space) -> int:
@@ -69,8 +69,8 @@ class MemberSession:
         url: base URL at which the member is discovered.
         endpoint: this process's endpoint.
         service: the member's service that receives ``send``.
-        alone: nothing else uses the endpoint. A reconnect then restarts it, which frees the memory of the broken connection.
-            Otherwise the endpoint must have been started.
+        alone: whether only this session uses the endpoint. A reconnect then restarts the endpoint, which frees the memory of
+            the broken connection. Otherwise the endpoint must have been started.
         timeout: seconds for one message.
     """
 
@@ -92,8 +92,8 @@ class MemberSession:
         self._backoff = Backoff()
         self._peer: Peer | None = None
         self._silent = False  # the first request timed out, although the connection works
-        self._late = False  # likewise the last message
-        self._sent = 0.0  # when it was sent
+        self._late = False  # the last message timed out, although the connection works
+        self._sent = 0.0  # time when the message was sent
         self._sequence = 0
         self._pending: tuple[dict[str, Any], Call] | None = None  # the message in transit
         self._attachments = 0
@@ -207,7 +207,7 @@ class MemberSession:
         self._pending = message, self._peer.call(self._service, message, timeout=self._timeout)
 
     def _has_timed_out(self, sent: float) -> bool:
-        """Returns whether a lost call that was sent then has timed out, so that its connection may still work."""
+        """Returns whether a lost call has timed out since ``sent``, so that its connection may still work."""
         return not self._alone and time.monotonic() >= sent + self._timeout - TIMER_SECONDS
 
     def _is_answered(self, call: Call) -> bool:
@@ -215,7 +215,7 @@ class MemberSession:
         try:
             return self._receive(call)
         except RemoteError:
-            self._pending = None  # a repetition would get the same answer
+            self._pending = None  # a repeated message would get the same answer
             raise
 
     def _receive(self, call: Call) -> bool:

@@ -51,7 +51,7 @@ class LocalShard:
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._checkpoints: CheckpointWriter | None = None
-        self._first_step = 0  # of checkpoints, with no insertions
+        self._first_step = 0  # step of a checkpoint without insertions
         if settings.checkpoint:
             store = CheckpointStore(f"{context.storage}/replay/{context.pod}", keep=1)
             self._restore(store)
@@ -59,7 +59,7 @@ class LocalShard:
         endpoint.serve(self.shard.services)
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the learner needs to know: address, contents, and why the last checkpoint failed."""
+        """Returns the address, the counts, and the error of the last checkpoint, for the learner."""
         failure = self._checkpoints.failure if self._checkpoints is not None else None
         return {**self.shard.describe(), "url": self._endpoint.url, "failure": failure}
 
@@ -89,11 +89,11 @@ class LocalShard:
             return
         try:
             self.shard.set_state(loaded.state)
-        except (ValueError, KeyError) as error:  # the number of shards changed, and so their capacity
+        except (ValueError, KeyError) as error:  # the number of shards, and so their capacity, has changed
             _LOG.warning("the shard starts empty: %s is of another one: %s", loaded.uri, error)
         else:
             _LOG.info("the shard continues from %s", loaded.uri)
-        # A checkpoint of an earlier step than this one's would count as older.
+        # Number later checkpoints after this one, since an earlier step would count as older.
         self._first_step = loaded.step - self.shard.counts.inserted
 
 

@@ -14,7 +14,7 @@ class Shared(NamedTuple):
     """A value that a member shares, at the time of the request."""
 
     version: int
-    """1 for the first value, 2 for the second. Starts at 1 again if the member restarts."""
+    """1 for the first value, 2 for the second, and so on. Starts at 1 again if the member restarts."""
     value: Any
 
 

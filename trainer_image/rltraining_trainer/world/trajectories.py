@@ -27,7 +27,7 @@ from rltraining_trainer.world.session import Connections, LearnerSession
 PATH = "trajectories"
 """Prefix of the services of each learner to which its samplers push."""
 LOOK_SECONDS = 0.25
-"""While the learner waits for items, it checks the signal to stop with this period."""
+"""Seconds between two checks of the signal to stop while the learner waits for items."""
 
 
 class Trajectories:
@@ -82,7 +82,7 @@ class Trajectories:
 
 
 class LearnerTrajectories(Trajectories, DataPath):
-    """A learner's side."""
+    """A learner's side of the path."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class LearnerTrajectories(Trajectories, DataPath):
             raise ValueError(f"the largest policy lag must be at least 1, not {max_lag}")
         self.lags = []
         self._max_lag = max_lag
-        self._count = 0  # items of the largest batch
+        self._count = 0  # number of items of the largest batch
         self.sends_large = large
         self._queue = TrajectoryQueue(capacity, clock)
         self._credits = CreditControl(self._queue.limit, clock)
@@ -107,8 +107,8 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._server = TrajectoryServer(self._queue, models)
         self._models, self._stopping = models, stopping
         self._batch: list[Trajectory] = []  # an incomplete batch
-        self._aged = 0  # items that became too old in an incomplete batch
-        self._sources: list[Source] = []  # of the last batch
+        self._aged = 0  # number of items that became too old in an incomplete batch
+        self._sources: list[Source] = []  # sources of the items of the last batch
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -133,7 +133,7 @@ class LearnerTrajectories(Trajectories, DataPath):
                 return []
         batch, self._batch = self._batch, []
         self._credits.on_batch(count, self._queue.crowded)
-        # Note how old the parameters of the items are.
+        # Compute the lags of the items.
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
         self._sources = [one.source for one in batch]
@@ -185,7 +185,7 @@ class LearnerTrajectories(Trajectories, DataPath):
 
 
 class SamplerTrajectories(Trajectories, SamplerPath):
-    """A sampler's side, which puts items into the queue of the sampler's learner."""
+    """A sampler's side of the path, which puts items into the queue of the sampler's learner."""
 
     alone = True
 

@@ -74,7 +74,7 @@ class World(DataPaths):
         self.spec: JobSpec = job.spec
         """The job's ``spec``, with all defaults filled in."""
         self.settings: Any = job.spec.algorithm.parameters
-        """The settings of the algorithm, of a model in ``rltraining_api.algorithms``."""
+        """The settings of the algorithm, a model of ``rltraining_api.algorithms``."""
         self.parameters: Mapping[str, Any] = getattr(self.settings, "parameters", {})
         """``spec.algorithm.entryPoint.parameters``, unchanged."""
         self.seed = seed_of(job.spec.seed, ROLES.index(self.role), self.index)
