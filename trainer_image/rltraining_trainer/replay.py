@@ -81,7 +81,7 @@ class PrioritizedReplay:
         importance_exponent: β of the importance weights. 1 corrects the bias of the sampler
             completely, 0 not at all.
         min_size: Insertions before the first sample.
-        samples_per_insert: Average number of times that each item may be sampled; None: no limit.
+        samples_per_insert: Average number of times that each item may be sampled. None: no limit.
         frame_stack: If above 1, the columns ``observation`` and ``next_observation`` are stacks of
             this many frames along their first axis, and each distinct frame is stored once.
         seed: Seed of the sampler.

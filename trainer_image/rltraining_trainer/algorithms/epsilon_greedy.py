@@ -18,7 +18,7 @@ class EpsilonGreedy:
     """
 
     def __init__(self, actions: GreedyActions, largest: float, alpha: float) -> None:
-        """``largest``, ``alpha``: of the schedule of Ape-X (see ``apex_epsilon``)."""
+        """``largest``, ``alpha``: arguments of the schedule of Ape-X (see ``apex_epsilon``)."""
         self._actions, self._largest, self._alpha = actions, largest, alpha
         self._epsilon = torch.zeros(0)
 

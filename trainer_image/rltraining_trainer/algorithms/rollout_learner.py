@@ -83,8 +83,7 @@ class RolloutLearner(ParameterServer):
     Args:
         kind: makes the gradients.
         exchanges: returns the number of updates for a number of samplers, namely the samplers of all learners, so that all
-            learners make equally many updates. None: there is one learner, and its rollouts
-            determine the number.
+            learners make equally many updates. None: there is one learner, and its rollouts determine the number.
     """
 
     def __init__(

@@ -176,7 +176,7 @@ def _learn_from_gradients(world: World, kind: type[RolloutGradients]) -> None:
         return terms
 
     def update(pushes: Sequence[GradientPush] | None, reduce: Reduce) -> Mapping[str, float]:
-        """Makes one update of all learners, or several updates of this learner's slice for ``FREE_RUN_SECONDS``."""
+        """Makes one update of all learners, or several updates of this learner's slice within ``FREE_RUN_SECONDS``."""
         terms = apply(pushes or (), reduce) if pushes or together else {}
         until = time.monotonic() + FREE_RUN_SECONDS
         while sliced and (left := until - time.monotonic()) > 0.0:

@@ -129,7 +129,7 @@ class Td3Learner(ApexLearner[Td3Network]):
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
         self._settings = settings
-        self._actor_terms: dict[str, Tensor] = {}  # of the newest update of the actor
+        self._actor_terms: dict[str, Tensor] = {}  # terms of the newest update of the actor
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         network, target, settings = self.network, self._target, self._settings

@@ -21,7 +21,7 @@ class CheckpointWriter:
     newest: CheckpointStatus | None
     """The newest complete checkpoint."""
     error: CheckpointError | None = None
-    """The error of the last write; None after a success."""
+    """The error of the last write. None after a success."""
 
     def __init__(self, store: CheckpointStore) -> None:
         """Starts the thread. Raises CheckpointError if the checkpoints cannot be listed."""
@@ -36,7 +36,7 @@ class CheckpointWriter:
 
     @property
     def failure(self) -> str | None:
-        """Why the last write failed, in one sentence; None after a success."""
+        """The reason why the last write failed, in one sentence. None after a success."""
         error = self.error
         return f"{error}; training continues" if error else None
 

@@ -50,7 +50,7 @@ class Credits:
         self._granted: dict[str, float] = {}  # start times of samplers that collect, oldest first
         self._late: dict[str, float] = {}  # the same after the end of their lease
         self._replies: list[Callable[[], None]] = []
-        self._mean_seconds: float | None = None  # from a grant to the arrival of the item
+        self._mean_seconds: float | None = None  # mean time from a grant to the arrival of the item
         self._next_look = 0.0
 
     @property

@@ -218,7 +218,7 @@ def _type_of(array: np.ndarray) -> str:
 
 
 def shape_of(observation: Any) -> tuple[int, ...] | None:
-    """Returns the shape of an array-like; None for nested lists of different lengths."""
+    """Returns the shape of an array-like, or None for nested lists of different lengths."""
     try:
         return np.shape(observation)
     except ValueError:

@@ -31,7 +31,7 @@ def pack_space(
         mask_in_info: Whether infos have a mask of valid actions.
 
     Returns:
-        The packed space, or ``space`` itself for a single array without a mask; and the names of
+        The packed space, or ``space`` itself for a single array without a mask, and the names of
         text parts, which are left out.
 
     Raises:

@@ -105,7 +105,7 @@ def _check_name(name: str, field: str) -> None:
 def _of_gymnasium(name: str, field: str) -> type[gym.Wrapper]:
     _check_name(name, field)
     try:
-        # Gymnasium imports some wrappers lazily; they need further packages.
+        # Gymnasium imports some wrappers lazily, since they need further packages.
         wrapper: type[gym.Wrapper] = getattr(gymnasium_wrappers, name)
     except (gym.error.Error, ImportError, AttributeError) as error:
         raise BadConfiguration(f"{field}: {name} cannot be imported: {one_line(error)}") from error

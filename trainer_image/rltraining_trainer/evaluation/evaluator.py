@@ -233,7 +233,7 @@ class _Process:
             raise EvaluatorLost("sent an invalid answer") from None
 
     def kill(self) -> None:
-        """Ends the process. May be called from any thread; `ask` then raises EvaluatorLost."""
+        """Ends the process. May be called from any thread. Then `ask` raises EvaluatorLost."""
         with suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()

@@ -107,7 +107,7 @@ class LearnerGroup:
         """
         self.rank = index
         self.size = 0
-        """Number of members of the current round; 0 while there is none."""
+        """Number of members of the current round. 0 while there is none."""
         self.generation = 0
         """Number of the last round that this learner was a member of."""
         self._index = index
@@ -136,7 +136,7 @@ class LearnerGroup:
 
     @property
     def warning(self) -> str:
-        """Why rounds repeatedly fail; empty if they do not."""
+        """The reason why rounds repeatedly fail. Empty if they do not."""
         failing = self._failed_rounds >= _FAILURES_BEFORE_WARNING and not self._has_updated
         return self._reason if failing else ""
 
@@ -212,7 +212,7 @@ class LearnerGroup:
         """Sums the flat `gradient` ``[N]`` over all learners in place.
 
         Args:
-            gradient: Sum over the items of this learner; zeros if it had none.
+            gradient: Sum over the items of this learner. Zeros if it had no items.
             count: Number of these items.
 
         Returns:

@@ -34,7 +34,7 @@ class Candidate:
     index: int
     """Number of the learner in the job. Learner 0 runs the rendezvous."""
     generation: int
-    """Number of the last round that the learner was a member of; 0: none."""
+    """Number of the last round that the learner was a member of. 0: none."""
     updates: int
     """Updates that its state has seen."""
     device: str

@@ -27,7 +27,7 @@ class RateMeter:
 
     @property
     def rate(self) -> float | None:
-        """The rate per second; None before two updates at different times."""
+        """The rate per second. None before two updates at different times."""
         if len(self._marks) < 2:
             return None
         (start, before), (now, total) = self._marks[0], self._marks[-1]
@@ -56,7 +56,7 @@ class WaitMeter:
             self._wait = None, before + now - since
 
     def take(self) -> float:
-        """Returns the longest wait that ended since the previous call in seconds; 0 if none did."""
+        """Returns the longest wait that ended since the previous call in seconds, or 0 if none did."""
         longest, self._longest = self._longest, 0.0
         return longest
 

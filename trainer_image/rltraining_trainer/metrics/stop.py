@@ -14,7 +14,7 @@ class StopCheck:
     """The progress of a run."""
 
     percent: float | None
-    """0 to 100, the maximum over rules that count steps or seconds; None without such a rule."""
+    """0 to 100, the maximum over rules that count steps or seconds. None without such a rule."""
     reason: str | None
     """The rule that is met, in one sentence, or None."""
 

@@ -45,7 +45,7 @@ class MetricsWriter:
         Args:
             output_dir: Directory of the files.
             run_id: Distinguishes restarts of the learner.
-            resume_step: Step at which the run resumes; None: from the beginning. Earlier points at
+            resume_step: Step at which the run resumes. None: from the beginning. Earlier points at
                 this and later steps are cut from progress.jsonl and discarded by TensorBoard.
         """
         self._output = output = Path(output_dir)

@@ -72,7 +72,7 @@ class ActorCritic(PolicyNetwork):
         """Returns a faster equivalent of ``policy`` for networks without an LSTM and a mask.
 
         Convolutions before discrete actions may run in bfloat16 with a copy of the current
-        parameters (see ``half_precision_torso``); other networks share the parameters.
+        parameters (see ``half_precision_torso``). Other networks share the parameters.
         """
         if self.lstm is not None or self.mask is not None:
             return self.policy

@@ -364,7 +364,7 @@ class RunRecord:
         _LOG.info("resumed from checkpoint %s", uri)
 
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
-        self._curves_from = self._moment()  # for which there is no new point
+        self._curves_from = self._moment()  # no new point exists for this state
         run_id = f"{self._run_id}+{self._times_back}" if self._times_back else self._run_id
         return MetricsWriter(str(self._context.output), run_id=run_id, resume_step=resume_step)
 

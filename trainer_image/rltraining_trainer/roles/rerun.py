@@ -315,7 +315,7 @@ class RecordedPath:
         return 0
 
     def sample(self, timeout: float = 1.0) -> None:
-        """Is not called, since ``RerunRun.train`` takes the batches from the recording."""
+        """Is never called, since ``RerunRun.train`` takes the batches from the recording."""
         raise NotImplementedError
 
     take = sample

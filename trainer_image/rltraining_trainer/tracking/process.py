@@ -20,7 +20,7 @@ def main() -> None:
     """Serves batches until the run or the learner ends."""
     channel = attach_to_learner()
     prepare_process("tracking")
-    logging.disable(logging.WARNING)  # of the packages: the learner logs a failure once
+    logging.disable(logging.WARNING)  # warnings of packages: the learner logs a failure once
     with channel.makefile("rb") as lines:
         opening = Opening.model_validate_json(lines.readline())
         tracked = _Tracked(opening)
@@ -46,7 +46,7 @@ class _Tracked:
             self._backend.log(batch.points)
             if batch.end is not None:
                 self._backend.end(batch.end)
-        except Exception as error:  # of a package, a server or the network
+        except Exception as error:  # an error of a package, a server or the network
             return Answer(failure=one_line(error))
         return Answer()
 

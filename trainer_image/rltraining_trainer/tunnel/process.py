@@ -121,7 +121,7 @@ class Tunnel:
         with suppress(BlockingIOError):
             while True:
                 datagram = self._control.recv(DATAGRAM_BYTES_MAX)
-                with suppress(ValueError):  # from another program of the pod
+                with suppress(ValueError):  # a datagram of another program of the pod
                     local, address, port = datagram.decode().split()
                     self._targets[int(local)] = address, int(port)
 

@@ -65,7 +65,7 @@ class LearnerLoop:
         return self.group.maximum([value])[0]
 
     def active(self) -> bool:
-        """The condition of every learner's loop. Once a stop rule is met, it is False: return then.
+        """The condition of every learner's loop. Once a stop rule is met, it is False, and the function should return.
 
         Checks the stop rules, writes points of the curves and checkpoints, and waits until the
         other learners call this method too. If a learner has died or joined, the learners form a

@@ -72,7 +72,7 @@ class Replay:
 
         Args:
             items: columns ``[K, ...]``, numpy arrays or tensors, always with the same names, shapes and types.
-            priorities: ``[K]``, finite and at least 0; None: the shard's largest priority so far, and at
+            priorities: ``[K]``, finite and at least 0. None: the shard's largest priority so far, and at
                 least 1.
 
         Raises:

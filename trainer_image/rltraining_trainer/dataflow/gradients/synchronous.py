@@ -192,7 +192,7 @@ class SynchronousGradients(GradientSource[P]):
             catches_up = push.place.is_same_rollout(self.place)
             self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)
             return
-        if (old := self._entries.get(sender)) is not None:  # from an earlier incarnation
+        if (old := self._entries.get(sender)) is not None:  # a gradient of an earlier incarnation
             self._drop([old])
         self._entries[sender] = Entry(push, [answer])
         self._since = self._since or self._clock()

@@ -121,7 +121,7 @@ class ReplayBuffer:
 
     @property
     def min_priority(self) -> float:
-        """The smallest positive powered priority (1 with uniform sampling); infinity if there is
+        """The smallest positive powered priority (1 with uniform sampling), or infinity if there is
         none.
 
         Scans all items.

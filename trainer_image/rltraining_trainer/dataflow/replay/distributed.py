@@ -73,7 +73,7 @@ class DistributedReplay:
         Args:
             dial: Returns the peer at the URL of a shard. May raise TransportError.
             batch_size: Items per update of all learners together.
-            item_bytes: Size of an item; 0 if it is small.
+            item_bytes: Size of an item. 0 if it is small.
         """
         self._dial = dial
         self._batch_size = batch_size
@@ -154,7 +154,7 @@ class DistributedReplay:
             return self._limiter.is_filled()
 
     def insert_limit(self, name: str) -> int | None:
-        """Returns the maximum number of insertions of a shard; None: no limit."""
+        """Returns the maximum number of insertions of a shard. None: no limit."""
         with self._changed:
             return self._limiter.insert_limit(name)
 

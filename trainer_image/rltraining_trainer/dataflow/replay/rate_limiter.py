@@ -27,7 +27,7 @@ class RateLimiter:
     ) -> None:
         """
         Args:
-            samples_per_insert: Average number of samples per insertion; None: no limit.
+            samples_per_insert: Average number of samples per insertion. None: no limit.
             tolerance: Permitted error as a fraction of samples_per_insert · minimum.
             minimum: Insertions before the first sample.
             batch_size: Number of items sampled at a time.
@@ -41,7 +41,7 @@ class RateLimiter:
         )
 
     def error(self, inserted: int, sampled: int) -> float:
-        """Returns by how much samples exceed the ratio; 0 without a ratio."""
+        """Returns by how much samples exceed the ratio, or 0 without a ratio."""
         return 0.0 if self._ratio is None else sampled - (inserted - self._minimum) * self._ratio
 
     def may_sample(self, inserted: int, sampled: int, count: int) -> bool:
@@ -51,7 +51,7 @@ class RateLimiter:
         return self._ratio is None or self.error(inserted, sampled) + count <= self.bound
 
     def insert_limit(self, sampled: int) -> int | None:
-        """Returns the maximum number of insertions since the start; None: no limit."""
+        """Returns the maximum number of insertions since the start. None: no limit."""
         if self._ratio is None:
             return None
         return self._minimum + floor((sampled + self.bound) / self._ratio)

@@ -73,7 +73,7 @@ class ReplayShard:
             self._buffer.add(items, priorities)
 
     def set_limit(self, limit: int | None) -> None:
-        """Sets the maximum number of insertions; None: no limit."""
+        """Sets the maximum number of insertions. None: no limit."""
         with self._lock:
             self._limit = limit
             released = self._waiting if self._has_room() else []

@@ -93,7 +93,7 @@ class ShardMap:
         self._predecessors: dict[str, str] = {}
         self.restarted = 0
         """Number of replaced incarnations."""
-        self._last_call: float | None = None  # of `excuse_pause`
+        self._last_call: float | None = None  # time of the last call of `excuse_pause`
 
     @property
     def present(self) -> list[Shard]:
