@@ -8,7 +8,7 @@ from __future__ import annotations
 
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-URI = r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+$"
+URI = r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+( +[^\x00-\x20\x7f]+)*$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
 CLASS_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from command_line import refused
+from rltraining import fork
 from rltraining.fork import newest_until
 from rltraining.jobfile import load
+from rltraining.run import RunOptions
 
 
 def test_the_newest_checkpoint_until_a_step_is_found(tmp_path: Path) -> None:
@@ -24,3 +27,19 @@ def test_a_missing_run_or_checkpoint_is_explained(tmp_path: Path) -> None:
     assert refused("fork", tmp_path, "--at", "99").startswith("--at 99: the oldest checkpoint is at step 100")
     load("cartpole-impala", ["checkpoint.uri=file:///elsewhere"]).save(tmp_path / "job.yaml")
     assert "its checkpoints are at spec.checkpoint.uri: write a manifest" in refused("fork", tmp_path)
+
+
+def test_a_folder_with_spaces_in_its_path_can_be_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my runs" / "first  run"
+    checkpoint = folder / "checkpoints" / "step-000000000100"
+    checkpoint.mkdir(parents=True)
+    load("cartpole-impala").save(folder / "job.yaml")
+    begun: list[RunOptions] = []
+    monkeypatch.setattr(fork, "run", lambda options: begun.append(options) or 0)
+
+    fork.fork(folder, None, None, (), overwrite=False, plain=True)
+
+    job = load(str(begun[0].file), begun[0].changes).job
+    assert job.spec.checkpoint.resume_from == f"file://{checkpoint}"
