@@ -16,8 +16,11 @@ def print_line(line: str, out: TextIO) -> None:
     """Prints a line. Ignores errors of writing, since a full disk or a lost terminal must not stop
     the training. Raises BrokenPipeError, which ends a command if its output is not read any more,
     as after `| head`."""
+    # A character that the output cannot encode must not stop the training either: escape it.
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    text = printable(line).encode(encoding, "backslashreplace").decode(encoding)
     try:
-        print(printable(line), file=out, flush=True)
+        print(text, file=out, flush=True)
     except BrokenPipeError:
         raise
     except OSError:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from rltraining.plain import event_line, phase_line, progress_line
+from io import BytesIO, TextIOWrapper
+
+from rltraining.plain import event_line, phase_line, print_line, progress_line
 from rltraining.snapshot import Eta, EventRow
 from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from snapshots import PROGRESS, snapshot
@@ -47,3 +49,9 @@ def test_the_last_evaluation_is_in_the_line() -> None:
     assert "return 213.4  evaluation 487.2  lag" in progress_line(
         snapshot(progress=PROGRESS, evaluation=evaluation)
     )
+
+
+def test_what_the_output_cannot_encode_is_escaped() -> None:
+    out = TextIOWrapper(BytesIO(), encoding="ascii")
+    print_line("runs/\u00fcber  3 \u00b1 1", out)
+    assert out.buffer.getvalue() == b"runs/\\xfcber  3 \\xb1 1\n"  # type: ignore[attr-defined]
