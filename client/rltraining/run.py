@@ -127,9 +127,8 @@ def _prepare(options: RunOptions) -> tuple[Path, JobFile]:
     check_runs_here(loaded)
     name = loaded.job.metadata.name
     if folder is None:
-        folder = (
-            workdir.newest(name) if options.resume else workdir.default(name, datetime.now().astimezone())
-        )
+        now = datetime.now().astimezone()
+        folder = workdir.newest(name) if options.resume else workdir.create_default(name, now)
     return folder, loaded
 
 

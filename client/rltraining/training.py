@@ -280,7 +280,8 @@ def _folder(
         raise UsageError("resume and overwrite exclude each other: leave one out")
     if workdir is None and (resume or overwrite):
         raise UsageError("workdir is missing: name the folder of the run")
-    folder = run_folder.default(name, datetime.now().astimezone()) if workdir is None else Path(workdir)
+    now = datetime.now().astimezone()
+    folder = run_folder.create_default(name, now) if workdir is None else Path(workdir)
     return folder, "resume" if resume else "overwrite" if overwrite else "new"
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -82,6 +82,23 @@ def newest_checkpoint(folder: Path) -> int | None:
 def default(job_name: str, now: datetime) -> Path:
     """Returns the default folder, such as `runs/cartpole-20261121-014300`."""
     return RUNS / f"{job_name}-{now:%Y%m%d-%H%M%S}"
+
+
+def create_default(job_name: str, now: datetime) -> Path:
+    """Creates the default folder. If another run has it, creates that of the next free second.
+
+    Raises UsageError if the folder cannot be created.
+    """
+    with written(RUNS):
+        RUNS.mkdir(exist_ok=True)
+        while True:
+            folder = default(job_name, now)
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                now += timedelta(seconds=1)
+            else:
+                return folder
 
 
 def newest(job_name: str | None) -> Path:

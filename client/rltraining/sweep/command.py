@@ -39,7 +39,8 @@ def run(options: single.RunOptions) -> int:
         folder = _resumed(options)
     else:
         planned = _planned(options)
-        folder = options.workdir or workdir.default(f"{planned.name}-sweep", datetime.now().astimezone())
+        now = datetime.now().astimezone()
+        folder = options.workdir or workdir.create_default(f"{planned.name}-sweep", now)
         sweep_folder.check(folder, options.mode, planned)
     # Lock the folder, write a new sweep into it, and run it.
     with workdir.locked(folder):

@@ -125,3 +125,26 @@ def test_the_newest_run_of_a_job_is_found(
         workdir.newest("pendulum")
     now = datetime(2026, 11, 21, 1, 43, tzinfo=UTC)
     assert workdir.default("cartpole", now) == Path("runs/cartpole-20261121-014300")
+
+
+def test_runs_of_the_same_second_get_different_default_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    now = datetime(2026, 11, 21, 1, 43, 59, tzinfo=UTC)
+    folders = [workdir.create_default("cartpole", now) for _ in range(3)]
+    assert [str(folder) for folder in folders] == [
+        "runs/cartpole-20261121-014359",
+        "runs/cartpole-20261121-014400",
+        "runs/cartpole-20261121-014401",
+    ]
+    assert all(folder.is_dir() for folder in folders)
+
+
+def test_a_default_folder_that_cannot_be_created_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to("nowhere")
+    with pytest.raises(UsageError, match="runs: cannot be written: File exists"):
+        workdir.create_default("cartpole", datetime(2026, 11, 21, tzinfo=UTC))
