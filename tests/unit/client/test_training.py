@@ -17,6 +17,7 @@ from rltraining.jobfile import JobFile
 from rltraining.snapshot import Snapshot
 from rltraining_api.contract import ENV_JOB_FILE, ENV_MANIFEST_DIR
 from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
+from rltraining_api.status import Status
 from snapshots import snapshot
 
 
@@ -93,6 +94,39 @@ def test_a_message_names_the_argument(
 
     assert sentence in str(caught.value)
     assert not trained
+
+
+@pytest.mark.parametrize(
+    ("stop", "arguments", "remedy"),
+    [
+        ({"environmentSteps": 10}, {"environment_steps": 10}, "set another environment_steps"),
+        (
+            {"meanReturn": {"atLeast": 5}},
+            {"spec": {"stop": {"meanReturn": {"atLeast": 5}}}},
+            "set another spec.stop.meanReturn",
+        ),
+    ],
+)
+def test_a_run_that_has_succeeded_continues_only_with_another_rule(
+    trained: list[JobFile], stop: dict[str, Any], arguments: dict[str, Any], remedy: str
+) -> None:
+    file = training._job_file("CartPole-v1", "ppo", None, 2, 0, {"stop": stop})
+    Path("run").mkdir()
+    file.save(Path("run/job.yaml"))
+    status = Status(phase="Succeeded", message=f"stop.{next(iter(stop))} is met: 12 of 10")
+    job = file.job.model_copy(update={"status": status})
+    Path("run/status.json").write_text(job.model_dump_json(by_alias=True))
+
+    with pytest.raises(UsageError) as caught:
+        train("CartPole-v1", workdir="run", resume=True, progress=False, **arguments)
+    assert str(caught.value) == (
+        f"this run has succeeded already (stop.{next(iter(stop))} is met: 12 of 10); to continue training, "
+        f"change the rule: {remedy}"
+    )
+    assert not trained
+
+    train("CartPole-v1", workdir="run", resume=True, progress=False, environment_steps=20)
+    assert len(trained) == 1
 
 
 def test_a_process_of_a_run_that_imports_the_script_starts_no_other_run(
