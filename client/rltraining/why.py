@@ -37,7 +37,9 @@ def state_of(target: str, client: Callable[[], RLTrainingClient]) -> tuple[RLTra
     if workdir.holds_run(folder):
         job = workdir.last_state(folder)
         if job is None:
-            raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started")
+            raise ClientError(
+                f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started, or the file is damaged"
+            )
         return job, True
     if os.sep in target or folder.is_dir():
         raise UsageError(f"{target}: holds no run: name the folder of a run, or a job in a cluster")

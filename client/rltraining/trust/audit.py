@@ -56,7 +56,9 @@ def examine(folder: Path) -> list[Finding]:
         raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
     job = workdir.last_state(folder)
     if job is None:
-        raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started")
+        raise ClientError(
+            f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started, or the file is damaged"
+        )
     points, unreadable = _points(folder / PROGRESS_FILE)
     records = Records(job, points)
     findings = [Finding("records", "each line of progress.jsonl is a point", tuple(unreadable), bool(points))]
@@ -73,6 +75,8 @@ def _points(path: Path) -> tuple[list[Point], list[str]]:
     unreadable: list[str] = []
     try:
         for number, line in enumerate(_lines(path), 1):
+            if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
+                break  # the last line is being written, or its writer was killed
             try:
                 point = json.loads(line)
             except ValueError:

@@ -66,6 +66,14 @@ def test_a_run_whose_numbers_agree_is_clean(tmp_path: Path, name: str) -> None:
     assert rltrain("audit", str(folder)).exit_code == 0
 
 
+def test_a_line_that_a_kill_has_cut_is_no_violation(tmp_path: Path) -> None:
+    _, counters, _ = CASES["impala"]
+    folder = record(tmp_path, IMPALA, [point(100, **counters), point(200, **counters)])
+    with (folder / "progress.jsonl").open("a") as file:
+        file.write('{"environmentSteps": 2')
+    assert [found.violations for found in examine(folder)] == [()] * 6
+
+
 BROKEN = [
     (
         "records",
