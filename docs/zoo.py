@@ -47,6 +47,7 @@ PUBLISHED = {
     "memory-cartpole-impala": "",
     "zoo/halfcheetah-ppo": "5,819 (1 M)",
     "zoo/halfcheetah-sac": "9,535 (1 M)",
+    "zoo/halfcheetah-td3": "9,656 (1 M)",
     "zoo/hopper-ppo": "2,410 (1 M)",
     "zoo/hopper-sac": "2,325 (1 M)",
     "zoo/walker2d-ppo": "3,479 (1 M)",

@@ -56,7 +56,12 @@ STEPS = {
 IN_THE_PAGES = {"cartpole-impala", "zoo/cartpole-ppo"}
 """test_docs_commands.py runs them."""
 LIKE_OTHERS = {f"zoo/{task}-ppo" for task in ("acrobot", "halfcheetah", "hopper", "lunarlandercontinuous")}
-LIKE_OTHERS |= {"zoo/mountaincarcontinuous-ppo", "zoo/halfcheetah-sac", "zoo/hopper-sac"}
+LIKE_OTHERS |= {
+    "zoo/mountaincarcontinuous-ppo",
+    "zoo/halfcheetah-sac",
+    "zoo/halfcheetah-td3",
+    "zoo/hopper-sac",
+}
 """These differ from other examples in nothing but the environment, numbers, and what a checkpoint contains.
 test_docs_manifests.py checks that they are valid."""
 ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
