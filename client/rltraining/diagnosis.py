@@ -298,5 +298,5 @@ def chaos(
     raise typer.Exit(action.chaos(options, kill or (), freeze or (), time))
 
 
-NAMES = ("chaos", "doctor")
+NAMES = ("doctor", "why", "plan", "chaos")
 """The names of these commands that take the options of a cluster."""

@@ -135,6 +135,8 @@ def test_options_before_the_command_count_too(api: FakeApi, job: Any, kubeconfig
     assert succeeded("-n", "empty", "get", "-n", "default").splitlines()[1].startswith("cartpole")
     told = refused("--context", "nope", "get", code=3)
     assert told == f"context nope is not in kubeconfig {kubeconfig}: it has here"
+    for command in ("why", "plan"):
+        assert refused("-n", "team", command, "nope") == "there is no job nope in namespace team"
     told = refused("-n", "team", "validate", "job.yaml")
     assert told.startswith("--namespace: is for commands on a cluster: submit, get, watch")
 
