@@ -316,6 +316,7 @@ FIVE = "(observation, reward, terminated, truncated, info)"
     [
         ((AT_REST, 0.0, True), f"must return {FIVE}"),
         ((AT_REST, 0.0, True, {}), f"must return {FIVE}"),
+        ((AT_REST, 0.0, True, False), f"must return {FIVE}"),
         ((AT_REST, 0.0, True, False, {}, 1), f"must return {FIVE}"),
         (None, f"must return {FIVE}"),
         ((AT_REST, 0.0, False, False, None), "must return info as a dict"),

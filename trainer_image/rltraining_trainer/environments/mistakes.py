@@ -170,8 +170,10 @@ def _rule_of_gymnasium(error: BaseException, method: str) -> str | None:
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames or frames[-1][0].f_code.co_filename != passive_env_checker.__file__:
         return None
-    text = text_of(error)
-    if "tuple" in text and method == "step":
+    text, result = text_of(error), frames[-1][0].f_locals.get("result")
+    # Gymnasium takes four values for those of its old rules, and complains about the last one.
+    is_short = isinstance(result, tuple) and len(result) == 4
+    if method == "step" and ("tuple" in text or is_short):
         return f"must return {RETURNS[method]}"
     return "must return info as a dict" if "info" in text else None
 
