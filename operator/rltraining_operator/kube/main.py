@@ -37,7 +37,7 @@ def _parse() -> argparse.Namespace:
         description="Runs the RLTrainingJobs of the cluster that the pod's service account or the kubeconfig names.",
     )
     parser.add_argument(
-        "--config", type=Path, help="YAML file, as the Helm chart writes it; options go before it"
+        "--config", type=Path, help="YAML file, as the Helm chart writes it; other options override it"
     )
     parser.add_argument(
         "--namespace",
