@@ -137,7 +137,7 @@ class StateCollector(Collector):
         yield jobs
         yield rate
         yield GaugeMetricFamily("rltraining_queue_depth", "Jobs that wait for a pass", value=self._depth())
-        age = max((time.monotonic() - watch.last_sign for watch in self._watches), default=0.0)
+        age = max((time.monotonic() - watch.last_event for watch in self._watches), default=0.0)
         ages = GaugeMetricFamily(
             "rltraining_watch_age_seconds", "Seconds since the last event of the watch", labels=["resource"]
         )

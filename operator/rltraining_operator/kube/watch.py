@@ -44,7 +44,9 @@ class Watch:
         self.synced = asyncio.Event()
         """Set when the first list is complete."""
         self.last_sign = time.monotonic()
-        """When the server last sent anything or received a request, in monotonic seconds."""
+        """When the server last sent anything or a request failed, in monotonic seconds: this watch works."""
+        self.last_event = self.last_sign
+        """When a stream last sent an event or a bookmark, in monotonic seconds: the server's changes arrive."""
 
     async def run(self) -> None:
         """Watches until cancelled. Recovers from all errors of the server."""
@@ -97,7 +99,7 @@ class Watch:
             "labelSelector": SELECTOR,
         }
         async for event in self._api.stream(self._path, query, silence_seconds=SILENCE_SECONDS):
-            self.last_sign = time.monotonic()
+            self.last_sign = self.last_event = time.monotonic()
             found = event["object"]
             self._version = found["metadata"]["resourceVersion"]
             match event["type"]:

@@ -13,6 +13,7 @@ from fake_api_server import FakeApiServer, Fault, until
 from rltraining_api.names import pod_labels
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube.cluster import SELECTOR
+from rltraining_operator.kube.metrics import StateCollector
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.watch import Watch
 
@@ -105,6 +106,24 @@ async def test_a_lost_history_is_listed_anew_and_what_went_meanwhile_is_missed_b
         scene.server.compacted = 0
         await scene.put(5)
         await until(lambda: "demo-sampler-5" in scene.names())
+
+
+async def test_a_watch_that_only_fails_ages_in_the_metric_though_it_gives_signs() -> None:
+    async with watching(Fault("WATCH", "/pods", status=503, times=1000)) as scene:
+        collector = StateCollector(scene.store, [scene.watch], lambda: 0)
+
+        def age() -> float:
+            families = {family.name: family for family in collector.collect()}
+            return float(families["rltraining_watch_age_seconds"].samples[0].value)
+
+        began = scene.watch.last_event
+        await until(lambda: len(scene.names()) == 2 and scene.watch.last_sign > began + 0.2)
+        assert age() > 0.2
+        scene.server.faults.clear()
+        await scene.put(7)
+        await until(lambda: "demo-sampler-7" in scene.names())  # in a list, or as an event
+        await scene.put(8)
+        await until(lambda: "demo-sampler-8" in scene.names() and scene.watch.last_event > began)
 
 
 async def test_a_long_list_comes_in_pages() -> None:
