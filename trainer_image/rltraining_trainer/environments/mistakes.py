@@ -171,7 +171,7 @@ def _rule_of_gymnasium(error: BaseException, method: str) -> str | None:
     if not frames or frames[-1][0].f_code.co_filename != passive_env_checker.__file__:
         return None
     text, result = text_of(error), frames[-1][0].f_locals.get("result")
-    # Gymnasium takes four values for those of its old rules, and complains about the last one.
+    # Gymnasium accepts four values as the old API, and rejects the last one.
     is_short = isinstance(result, tuple) and len(result) == 4
     if method == "step" and ("tuple" in text or is_short):
         return f"must return {RETURNS[method]}"
