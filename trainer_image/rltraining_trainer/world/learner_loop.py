@@ -47,6 +47,7 @@ class LearnerLoop:
         self._terms: Mapping[str, Tensor | float] | None = None  # terms of the loss since the last look
         self._published = -1  # number of updates that the published parameters include
         self._batch: Any = None  # batch of `train` for the next update
+        self._formed = False  # the data paths belong to a group, also to that of a single learner
         # Several learners sum gradients, and reproducible runs can be repeated as a whole.
         kept = alone and context.job.spec.reproducible is None
         recording = context.job.spec.recording
@@ -170,7 +171,7 @@ class LearnerLoop:
         """Returns whether the first learner ends the run. The group then has all live learners."""
         while True:
             try:
-                if not self.group.size:
+                if not (self._formed and self.group.size):
                     self._form_group()
                 decision = self.group.begin(over, values=self.paths.first_counts)
             except GroupChanged as error:
@@ -251,6 +252,7 @@ class LearnerLoop:
         self.group.form(self._context.stopping)
         for path in self.paths.all():
             path.on_group_formed(self.group.rank, self.group.size)
+        self._formed = True
 
     def _form_new_group(self) -> None:
         """Forms a group after a learner was lost or has joined. Keeps the batch if it can still be used."""
