@@ -200,7 +200,7 @@ def test_a_sampler_starts_with_the_parameters_of_the_first_publication(job: Any)
     learner, parameters = Learner(job), torch.zeros(3)
     starting = threading.Thread(target=lambda: job.sampler(0, parameters))
     starting.start()
-    until(lambda: learner.run.paths.reports.unpublished)
+    until(lambda: learner.run.models.unpublished)
     with pytest.raises(RuntimeError, match=r"call run\.publish\(parameters\) before replay\.sample\(\)"):
         learner.replay.sample()
     assert starting.is_alive()
@@ -213,9 +213,7 @@ def test_a_sampler_starts_with_the_parameters_of_the_first_publication(job: Any)
 def test_a_sampler_that_waits_for_the_first_parameters_can_end(job: Any) -> None:
     learner, stopping = Learner(job), threading.Event()
     connections = Connections(replace(job.context, stopping=stopping), FakeEndpoint(job, "pole-sampler-0"))  # type: ignore[arg-type]
-    threading.Thread(
-        target=lambda: until(lambda: learner.run.paths.reports.unpublished) or stopping.set()
-    ).start()
+    threading.Thread(target=lambda: until(lambda: learner.run.models.unpublished) or stopping.set()).start()
     with pytest.raises(Stopped):
         Reporter(connections).attach(torch.zeros(3))
 

@@ -29,7 +29,7 @@ class Learner(Discoverable):
         )
 
     def answer(self) -> Any:
-        return {"version": 1, "parameters": None, "done": False, "place": self.place, "used": True}
+        return {"version": 1, "parameters": torch.zeros(1), "done": False, "place": self.place, "used": True}
 
     def _pull(self, sender: str, payload: Any) -> Any:
         self.asked.put(("pull", payload.get("place")))

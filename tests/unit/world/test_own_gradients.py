@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from data_members import LEARNER, FakeEndpoint, Job
+from data_members import LEARNER, FakeEndpoint, Job, Learner
 from own_runs import Begin
 from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow.gradients import GradientReader
 from rltraining_trainer.world import Gradient, Run, session
 from rltraining_trainer.world.gradients import LearnerGradients, SamplerGradients
 from rltraining_trainer.world.session import Connections
+from rltraining_trainer.world.trajectories import SamplerTrajectories
 
 SAMPLER = "pole-sampler-0"
 
@@ -93,3 +94,39 @@ def test_a_loop_of_a_single_learner_answers_its_samplers(job: Job, mode: Any) ->
             break
     assert seen == [0.0, 1.0, 2.0]
     run.close()
+
+
+def test_samplers_compute_no_gradient_before_the_first_publication(job: Job) -> None:
+    """Their own parameters are of another network than the learner's, which would apply these gradients."""
+    aggregate = Aggregate(mode="Async", count=1)
+    run, path = start_learner(job, aggregate)
+    sampler, seen = start_sampler(job, aggregate, 1)
+    assert run.active()
+    while not run.models.unpublished:
+        run.active()
+    with pytest.raises(RuntimeError, match=r"^call run\.publish\(parameters\) before gradients\.take\(\)"):
+        path.take(0.05)
+    assert not seen
+    run.publish(torch.zeros(3))
+    while sampler.is_alive():
+        path.take(0.05)
+        run.active()
+    assert seen == [0.0]
+    run.close()
+
+
+def test_samplers_put_no_item_before_the_first_publication(job: Job) -> None:
+    learner, stopping = Learner(job), threading.Event()
+    endpoint: Any = FakeEndpoint(job, SAMPLER)
+    path = SamplerTrajectories(Connections(replace(job.context, pod=SAMPLER, stopping=stopping), endpoint))
+    parameters = torch.zeros(3)
+    starting = threading.Thread(target=lambda: path.attach(parameters))
+    starting.start()
+    while not learner.run.models.unpublished:
+        assert starting.is_alive(), "it did not wait"
+    with pytest.raises(RuntimeError, match=r"^call run\.publish\(parameters\) before trajectories\.get\(\)"):
+        learner.queue.get(timeout=0.0)
+    learner.run.publish(torch.ones(3))
+    starting.join(60.0)
+    assert parameters.tolist() == [1.0] * 3
+    learner.run.close()

@@ -57,6 +57,7 @@ class ModelServer:
         self._rounded: tuple[Tensor, Rounded] | None = None  # the last rounded snapshot
         self._version = 0
         self._snapshot: Tensor | None = None
+        self._wanted = False  # a sampler has requested parameters
         self._pulls = 0
         self._bytes_sent = 0
 
@@ -69,6 +70,18 @@ class ModelServer:
     def published(self) -> bool:
         """Whether there are parameters to send, also after a restart."""
         return self._snapshot is not None
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether a sampler has requested parameters, and none are published yet."""
+        return self._wanted and not self.published
+
+    def check_published(self, call: str) -> None:
+        """Raises RuntimeError if samplers wait for the first parameters. ``call``: waits for data of these samplers."""
+        if self.unpublished:
+            raise RuntimeError(
+                f"call run.publish(parameters) before {call}: world.start(parameters) waits for it in samplers"
+            )
 
     @property
     def newest(self) -> Snapshot:
@@ -110,6 +123,7 @@ class ModelServer:
         """
         with self._lock:
             self._pulls += 1
+            self._wanted |= version != WANTS_NONE
             served, parameters = snapshot or (self._version, self._snapshot)
             if parameters is None or version in (served, WANTS_NONE):
                 return Answer(served, None)

@@ -131,13 +131,13 @@ class SamplerReports:
         ignores_earlier: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._models = models
+        self.models = models
+        """The parameters that samplers receive."""
         self._announce = announce
         self._limit = limit
         self._samplers = samplers
         self._ignores_earlier = ignores_earlier
         self._clock = clock
-        self._wanted = False  # a sampler has requested parameters
         self._lock = threading.Lock()
         self._heard: set[str] = set()
         self._counted: dict[str, _Counted] = {}
@@ -148,11 +148,6 @@ class SamplerReports:
     @property
     def services(self) -> Mapping[str, Handler]:
         return {"report/push": self.report, "report/pull": self.pull}
-
-    @property
-    def unpublished(self) -> bool:
-        """Whether a sampler has requested parameters, and none are published yet."""
-        return self._wanted and not self._models.published
 
     def report(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         """Raises TypeError, naming the field, if ``payload`` is not a report."""
@@ -175,7 +170,6 @@ class SamplerReports:
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
         version = field(payload, "version", int)
-        self._wanted |= version != WANTS_NONE
         return self._parameters(version, self._limit(sender))
 
     def take(self) -> list[StatsDelta]:
@@ -244,7 +238,7 @@ class SamplerReports:
                 report.steps - known.steps,
                 report.returns,
                 report.episodes - known.episodes,
-                None if report.version == WANTS_NONE else self._models.version - report.version,
+                None if report.version == WANTS_NONE else self.models.version - report.version,
                 late,
                 report.moments,
             )
@@ -261,7 +255,7 @@ class SamplerReports:
         return self._parameters(report.version if report.refresh else WANTS_NONE, limit)
 
     def _parameters(self, version: int, limit: int | None) -> dict[str, Any]:
-        newest, parameters = self._models.newer_than(version)
+        newest, parameters = self.models.newer_than(version)
         return {
             "version": newest,
             "parameters": parameters,

@@ -71,6 +71,7 @@ class Gradient(NamedTuple):
 class LearnerGradients(DataPath, Generic[P]):
     """A learner's side of the path.
 
+        run.publish(parameters)             # samplers wait for it
         while run.active():
             pushes = gradients.take()       # [] if no update is due
             ... apply them ...
@@ -133,10 +134,12 @@ class LearnerGradients(DataPath, Generic[P]):
     def take(self, timeout: float = 1.0) -> list[P]:
         """Returns the pushes of the next update, at most one per sampler.
 
-        Returns an empty list after ``timeout`` seconds without an update that is due. Raises Stopped.
+        Returns an empty list after ``timeout`` seconds without an update that is due. Raises Stopped, and RuntimeError if
+        samplers wait for the first `Run.publish`.
         """
         if self._stopping.is_set() and self.shares_state:
             raise Stopped("asked to end")
+        self._models.check_published("gradients.take()")
         self._limit_gradients()
         if self._credits is not None:
             self._credits.wait()
@@ -380,10 +383,7 @@ class SamplerGradients(SamplerPath):
     def _come_together(self) -> None:
         """Fetches all slices until they belong to one version, after learners have rolled back."""
         sessions = self._sessions
-        while (
-            not any(session.done for session in sessions)
-            and len({session.answer["place"] for session in sessions}) > 1
-        ):
+        while len({one.answer["place"] for one in sessions}) > 1 and not any(one.done for one in sessions):
             self._at_all(LearnerSession.refresh)
 
     def _at_all(self, act: Callable[[LearnerSession], None]) -> None:

@@ -55,11 +55,12 @@ class Replay:
 
         def sampler(world):                                 def learner(world):
             replay = world.replay(capacity=50_000, ...)         replay = world.replay(capacity=50_000, ...)
-            world.start(policy)                                 run = world.run(policy, optimizer=optimizer)
-            while True:                                         while run.active():
-                ...                                                 batch = replay.sample()
-                replay.extend(transitions)                          if batch is not None:
-                world.count(steps, returns)                             error = ...
+            world.start(parameters)                             run = world.run(policy, optimizer=optimizer)
+            while True:                                         run.publish(parameters)
+                ...                                             while run.active():
+                replay.extend(transitions)                          batch = replay.sample()
+                world.count(steps, returns)                         if batch is not None:
+                                                                        error = ...
                                                                         replay.update_priorities(batch, error.abs())
                                                                         run.update(loss=loss)
     """
@@ -176,10 +177,7 @@ class LearnerReplay(Replay, DataPath):
         return self._replay.insert_limit(keeper)
 
     def sample(self, timeout: float = 1.0) -> ReplayBatch | None:
-        if self._reports.unpublished:
-            raise RuntimeError(
-                "call run.publish(parameters) before replay.sample(): world.start(parameters) waits for it in samplers"
-            )
+        self._reports.models.check_published("replay.sample()")
         deadline = time.monotonic() + timeout
         while not self._stopping.is_set():
             self.tick()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
 from rltraining_trainer.dataflow.reports import StepCounters
-from rltraining_trainer.transport import Peer, Stopped, TransportError
+from rltraining_trainer.transport import Stopped, TransportError
 from rltraining_trainer.world.services import INNER
 from rltraining_trainer.world.session import Connections, LearnerSession
 from rltraining_trainer.world.shards import LocalShard
@@ -23,8 +23,6 @@ PATH = "report"
 """Prefix of the services of learner 0: see `SamplerReports`."""
 REPORT = f"{INNER}report"
 """The service for reports of other learners, which call learner 0 as a member."""
-PUBLISH_SECONDS = 0.05
-"""Time between two requests for the first parameters."""
 PERIOD_SECONDS = 0.1
 """Time between two reports. A shard without a report for 5 s is not sampled."""
 
@@ -39,16 +37,6 @@ class ReportSession(LearnerSession):
 
     def _load(self, parameters: Tensor) -> None:
         self.newest.append((self.version, parameters))
-
-    def _greet(self, peer: Peer) -> bool:
-        """Waits for the learner's first parameters, without which a sampler has no version to start from."""
-        greeted = super()._greet(peer)
-        starts = self._parameters is not None and not self._attachments
-        while greeted and starts and not self.newest and not self.done:
-            if self._context.stopping.wait(PUBLISH_SECONDS):
-                raise Stopped("asked to end")
-            greeted = super()._greet(peer)
-        return greeted
 
 
 class Reporter:

@@ -36,6 +36,9 @@ TIMER_SECONDS = 0.01
 REPORT_SECONDS = 0.5
 """Maximum seconds between two reports of a sampler, since the learner takes silent samplers for lost."""
 
+PUBLISH_SECONDS = 0.05
+"""Seconds between two requests for the first parameters."""
+
 LINGER_SECONDS = REPORT_SECONDS + 0.3
 """How long members answer calls after the end of the run, so that all samplers receive the end with an answer. The operator
 ends other samplers some seconds later."""
@@ -273,6 +276,17 @@ class LearnerSession(MemberSession):
             self._accept(answer)
 
     def _greet(self, peer: Peer) -> bool:
+        """Waits for the learner's first parameters too, since a sampler's own ones are of another network."""
+        while self._pull_from(peer):
+            starts = self._parameters is not None and not self._attachments
+            if not starts or self.done or self.answer["parameters"] is not None:
+                _LOG.info("attached to the learner at version %d", self.version)
+                return True
+            if self._context.stopping.wait(PUBLISH_SECONDS):
+                raise Stopped("asked to end")
+        return False
+
+    def _pull_from(self, peer: Peer) -> bool:
         # Another incarnation of the learner may use the same version for other parameters.
         self.version = self._unknown
         pull = {"version": self.version}
@@ -283,7 +297,6 @@ class LearnerSession(MemberSession):
             self._silent = self._has_timed_out(sent)
             return False
         self._silent = False
-        _LOG.info("attached to the learner at version %d", self.version)
         return True
 
     def _accept(self, answer: Any) -> None:

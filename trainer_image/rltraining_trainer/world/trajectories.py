@@ -38,10 +38,11 @@ class Trajectories:
 
         def sampler(world):                                 def learner(world):
             queue = world.trajectories()                        queue = world.trajectories(capacity=4)
-            world.start(policy)                                 run = world.run(policy, optimizer=optimizer)
-            while True:                                         while run.active():
-                ...                                                 for unroll in queue.get(8):
-                queue.put({"reward": reward, ...})                      ...
+            world.start(parameters)                             run = world.run(policy, optimizer=optimizer)
+            while True:                                         run.publish(parameters)
+                ...                                             while run.active():
+                queue.put({"reward": reward, ...})                  for unroll in queue.get(8):
+                                                                        ...
                                                                     run.publish(parameters)
     """
 
@@ -72,6 +73,7 @@ class Trajectories:
             An empty list after ``timeout`` seconds with fewer items. They are kept for the next call.
 
         Raises:
+            RuntimeError: samplers wait for the first `Run.publish`.
             Stopped: this process should end.
         """
         raise RuntimeError("trajectories.get() is for learners")
@@ -118,6 +120,7 @@ class LearnerTrajectories(Trajectories, DataPath):
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
         # Collect a batch of items that are not too old.
         deadline = time.monotonic() + timeout
+        self._models.check_published("trajectories.get()")
         self._set_batch_size(count)
         self._credits.wait()
         while len(self._batch) < count:
