@@ -20,7 +20,7 @@ NOT_RUN = (
     (r"make wheels|pip install .*-c constraints\.txt", "the wheels: test_wheels.py"),
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
-    (r"rltrain (report maze|compare lr)\b", "a cluster's: tests/cluster"),
+    (r"rltrain (report maze|compare lr|audit maze-run)\b", "a cluster's: tests/cluster"),
     (
         r"rltrain (run pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",

@@ -51,14 +51,20 @@ def print_findings(findings: list[Finding]) -> None:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Checks the records of the run in a folder. Raises ClientError if there are none."""
-    if not workdir.holds_run(folder):
-        raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
+    """Checks the records of the run in a folder, or of a job in a cluster: a copy of its learner's folder, with the job as
+    `status.json`. Raises ClientError if there are none."""
     job = workdir.last_state(folder)
-    if job is None:
+    if job is None and workdir.holds_run(folder):
         raise ClientError(
             f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started, or the file is damaged"
         )
+    if job is None and (folder / PROGRESS_FILE).is_file():
+        raise UsageError(
+            f"{folder}: has no job in {workdir.STATUS_FILE}: for a job in a cluster, write it there: "
+            f"rltrain get NAME -o json > {folder / workdir.STATUS_FILE}"
+        )
+    if job is None:
+        raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
     points, unreadable = _points(folder / PROGRESS_FILE)
     records = Records(job, points)
     findings = [Finding("records", "each line of progress.jsonl is a point", tuple(unreadable), bool(points))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rltrain
+from command_line import refused, rltrain
 from rltraining.jobfile import SAVED_HEADER
 from rltraining.trust.audit import examine
 
@@ -72,6 +72,18 @@ def test_a_line_that_a_kill_has_cut_is_no_violation(tmp_path: Path) -> None:
     with (folder / "progress.jsonl").open("a") as file:
         file.write('{"environmentSteps": 2')
     assert [found.violations for found in examine(folder)] == [()] * 6
+
+
+def test_a_copy_of_a_learners_folder_needs_the_job_beside_it(tmp_path: Path) -> None:
+    _, counters, _ = CASES["impala"]
+    folder = record(tmp_path, IMPALA, [point(100, **counters), point(200, **counters)])
+    (folder / "job.yaml").unlink()  # a learner in a cluster writes none
+    assert [found.violations for found in examine(folder)] == [()] * 6
+    (folder / "status.json").unlink()
+    told = refused("audit", folder)
+    assert told.endswith(f": rltrain get NAME -o json > {folder / 'status.json'}")
+    (folder / "progress.jsonl").unlink()
+    assert refused("audit", folder) == f"{folder}: holds no run: name the folder of a run, such as runs/first"
 
 
 BROKEN = [
