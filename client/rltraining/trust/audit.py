@@ -61,7 +61,7 @@ def examine(folder: Path) -> list[Finding]:
     if job is None and (folder / PROGRESS_FILE).is_file():
         raise UsageError(
             f"{folder}: has no job in {workdir.STATUS_FILE}: for a job in a cluster, write it there: "
-            f"rltrain get NAME -o json > {folder / workdir.STATUS_FILE}"
+            f"kubectl get rlj NAME -o json > {folder / workdir.STATUS_FILE}"
         )
     if job is None:
         raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")

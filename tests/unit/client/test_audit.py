@@ -81,7 +81,7 @@ def test_a_copy_of_a_learners_folder_needs_the_job_beside_it(tmp_path: Path) -> 
     assert [found.violations for found in examine(folder)] == [()] * 6
     (folder / "status.json").unlink()
     told = refused("audit", folder)
-    assert told.endswith(f": rltrain get NAME -o json > {folder / 'status.json'}")
+    assert told.endswith(f": kubectl get rlj NAME -o json > {folder / 'status.json'}")
     (folder / "progress.jsonl").unlink()
     assert refused("audit", folder) == f"{folder}: holds no run: name the folder of a run, such as runs/first"
 
