@@ -137,7 +137,8 @@ class RunPolicy(ApiModel):
 
     suspend: bool = False
     """Suspend the job: its pods are deleted after a last checkpoint, and startTime is cleared. A
-    resumed job continues from this checkpoint."""
+    resumed job continues from this checkpoint if `checkpoint.volume` or `checkpoint.uri` is set;
+    otherwise training starts from the beginning."""
     backoff_limit: CountOrZero = 6
     """Failures after which processes are restarted; one more failure fails the job. Disruptions
     (evictions, lost nodes, kills from outside) do not count, unless they repeat while training

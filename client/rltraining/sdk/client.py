@@ -193,11 +193,11 @@ class RLTrainingClient:
         self.jobs.scale(name, samplers)
 
     def suspend(self, name: str) -> RLTrainingJob:
-        """Suspends the job. Its pods are deleted after a last checkpoint."""
+        """Suspends the job. Its pods are deleted after a last checkpoint, which is kept only with `spec.checkpoint`."""
         return self._set_suspend(name, True)
 
     def resume(self, name: str) -> RLTrainingJob:
-        """Resumes a suspended job from its newest checkpoint."""
+        """Resumes a suspended job, from its newest checkpoint if this was kept."""
         return self._set_suspend(name, False)
 
     def delete(self, name: str, *, wait: bool = False, timeout: float | None = None) -> None:
