@@ -71,6 +71,17 @@ def test_rate_over_the_window() -> None:
     assert meter.rate == 0, "what was before the window is forgotten"
 
 
+def test_a_rate_is_that_of_the_silence_after_a_long_one() -> None:
+    meter = RateMeter()
+    assert meter.rate_at(0, now=100) is None
+    for second in range(0, 61, 20):
+        meter.update(10 * second, now=100 + second)
+    assert meter.rate_at(600, now=160) == 10
+    assert meter.rate_at(600, now=199) == 10, "updates are 20 s apart, so another one may come"
+    assert meter.rate_at(600, now=201) == 0
+    assert meter.rate_at(641, now=201) == 1, "the total has grown without an update"
+
+
 @given(st.lists(st.floats(0.0001, 3), min_size=1, max_size=300))
 def test_a_steady_rate_is_found_however_often_it_is_updated(gaps: list[float]) -> None:
     meter, now = RateMeter(), 50.0

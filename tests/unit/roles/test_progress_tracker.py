@@ -96,6 +96,15 @@ def test_the_curve_ends_with_what_the_report_says() -> None:
     assert tracker.report(2, 2, now=106.0).mean_return == 3.0
 
 
+def test_a_run_that_makes_no_steps_has_no_speed() -> None:
+    tracker = ProgressTracker(STOP)
+    for second in range(11):
+        tracker.add([delta(steps=10)], now=100.0 + second)
+    assert tracker.report(11, 11, now=112.0).steps_per_second == 10.0
+    assert tracker.report(11, 11, now=130.0).steps_per_second == 0.0
+    assert tracker.report(11, 11, now=130.0, over=True).steps_per_second == 10.0, "the speed before the end"
+
+
 def test_before_the_first_unroll_nothing_is_known() -> None:
     tracker = ProgressTracker(STOP)
     report = tracker.report(0, 1, now=50.0)

@@ -33,6 +33,16 @@ class RateMeter:
         (start, before), (now, total) = self._marks[0], self._marks[-1]
         return (total - before) / (now - start) if now > start else None
 
+    def rate_at(self, total: float, now: float) -> float | None:
+        """Returns the rate, or that since the last update if there was none for long: for ``RATE_SECONDS``, and
+        for twice the time between the updates that were measured."""
+        if (rate := self.rate) is None:
+            return None
+        (start, _), (last, before) = self._marks[0], self._marks[-1]
+        if now - last <= max(RATE_SECONDS, 2 * (last - start)):
+            return rate
+        return (total - before) / (now - last)
+
 
 class WaitMeter:
     """Measures the total and the longest duration of waits."""

@@ -95,9 +95,11 @@ class ProgressTracker:
             smoothed=self._smoothed,
         )
 
-    def report(self, updates: int, model_version: int, now: float) -> Progress:
+    def report(self, updates: int, model_version: int, now: float, *, over: bool = False) -> Progress:
+        """Returns the progress. ``over``: the run is over, and the speed is that of its end."""
         percent = self.check(now).percent
-        rate = self._rate.rate
+        total = self.environment_steps - self._late_steps
+        rate = self._rate.rate if over else self._rate.rate_at(total, now)
         return Progress(
             environment_steps=self.environment_steps,
             episodes=self.episodes,

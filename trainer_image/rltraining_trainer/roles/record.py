@@ -269,9 +269,10 @@ class RunRecord:
 
     def counters(self) -> Progress:
         """Returns the progress at the last `look`, also during an update, for other threads."""
-        progress = self.progress.report(self._updates, self._models.version, time.monotonic())
-        share = self._wait_rate.rate if self.waits.total(time.monotonic()) else None
-        percent = None if share is None else round(100 * min(1.0, share), 1)
+        over, now = self.stop_reason is not None, time.monotonic()
+        progress = self.progress.report(self._updates, self._models.version, now, over=over)
+        share = self._wait_rate.rate if over else self._wait_rate.rate_at(self.waits.total(now), now)
+        percent = None if share is None or not self.waits.total(now) else round(100 * min(1.0, share), 1)
         return progress.model_copy(update={"learner_wait_percent": percent})
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:

@@ -187,7 +187,11 @@ class Run(LearnerLoop):
         }
         if (record := self._record) is None:
             return numbers
-        return {**record.point, **numbers, "learner/waitSeconds": record.waits.total(time.monotonic())}
+        now = {
+            "stepsPerSecond": record.counters().steps_per_second,  # also while no point is written
+            "learner/waitSeconds": record.waits.total(time.monotonic()),
+        }
+        return {**record.point, **numbers, **now}
 
     def finish(self) -> None:
         """For the trainer: writes the last checkpoint and the policy, when the function returns."""
