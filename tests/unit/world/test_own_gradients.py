@@ -56,7 +56,7 @@ def start_learner(job: Job, aggregate: Aggregate) -> tuple[Run, LearnerGradients
 
 
 def start_sampler(job: Job, aggregate: Aggregate, pushes: int) -> tuple[threading.Thread, list[float]]:
-    """Starts a sampler, whose own parameters are -1. Returns the first parameter in each of its gradients."""
+    """Starts a sampler, whose own parameters are -1. Returns the first parameter as it was for each gradient."""
     endpoint: Any = FakeEndpoint(job, SAMPLER)
     endpoint.start()
     connections = Connections(replace(job.context, pod=SAMPLER), endpoint)
@@ -79,7 +79,7 @@ def start_sampler(job: Job, aggregate: Aggregate, pushes: int) -> tuple[threadin
 
 @pytest.mark.parametrize("mode", ["Async", "Sync"])
 def test_a_loop_of_a_single_learner_answers_its_samplers(job: Job, mode: Any) -> None:
-    """Samplers waited forever, since only `run.train` told the path that its group exists."""
+    """Before, only `run.train` announced the group to the path, so that samplers waited forever."""
     aggregate = Aggregate(mode=mode, count=1 if mode == "Async" else None)
     run, path = start_learner(job, aggregate)
     parameters = torch.zeros(3)
