@@ -68,7 +68,7 @@ def run(options: RunOptions) -> int:
     with workdir.held(folder, mode), ExitStack() as logged:
         if mode == "resume":
             check_same_algorithm(file, folder)
-            check_goes_on(file, folder)
+            check_not_succeeded(file, folder)
         with workdir.written(folder):
             if mode == "overwrite":
                 workdir.clear(folder)
@@ -145,7 +145,7 @@ def check_same_algorithm(file: JobFile, folder: Path) -> None:
         )
 
 
-def check_goes_on(file: JobFile, folder: Path) -> None:
+def check_not_succeeded(file: JobFile, folder: Path) -> None:
     """Raises UsageError if the folder's run has met its stop rule already."""
     before = workdir.last_state(folder)
     if before is None:

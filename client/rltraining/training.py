@@ -29,7 +29,7 @@ from rltraining.engine_thread import EngineThread
 from rltraining.errors import ClientError, UsageError
 from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
 from rltraining.local import require_local
-from rltraining.run import check_goes_on, check_runs_here, check_same_algorithm, draw
+from rltraining.run import check_not_succeeded, check_runs_here, check_same_algorithm, draw
 from rltraining.sdk.errors import JobFailedError
 from rltraining.snapshot import Snapshot
 
@@ -147,7 +147,7 @@ def train(
             held.enter_context(run_folder.held(folder, mode))
             if mode == "resume":
                 check_same_algorithm(file, folder)
-                check_goes_on(file, folder)
+                check_not_succeeded(file, folder)
             with run_folder.written(folder):
                 if mode == "overwrite":
                     run_folder.clear(folder)

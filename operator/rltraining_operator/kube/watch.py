@@ -44,9 +44,9 @@ class Watch:
         self.synced = asyncio.Event()
         """Set when the first list is complete."""
         self.last_sign = time.monotonic()
-        """When the server last sent anything or a request failed, in monotonic seconds: this watch works."""
+        """Time of the last answer or failed request, in monotonic seconds. While it advances, this watch is alive."""
         self.last_event = self.last_sign
-        """When a stream last sent an event or a bookmark, in monotonic seconds: the server's changes arrive."""
+        """Time of the last event or bookmark of a stream, in monotonic seconds. While it advances, changes arrive."""
 
     async def run(self) -> None:
         """Watches until cancelled. Recovers from all errors of the server."""

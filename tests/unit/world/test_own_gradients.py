@@ -56,7 +56,7 @@ def start_learner(job: Job, aggregate: Aggregate) -> tuple[Run, LearnerGradients
 
 
 def start_sampler(job: Job, aggregate: Aggregate, pushes: int) -> tuple[threading.Thread, list[float]]:
-    """Starts a sampler, whose own parameters are -1. Returns the first parameter as it was for each gradient."""
+    """Starts a sampler with initial parameters of -1. Returns the first parameter with which each gradient is computed."""
     endpoint: Any = FakeEndpoint(job, SAMPLER)
     endpoint.start()
     connections = Connections(replace(job.context, pod=SAMPLER), endpoint)

@@ -34,8 +34,14 @@ class RateMeter:
         return (total - before) / (now - start) if now > start else None
 
     def rate_at(self, total: float, now: float) -> float | None:
-        """Returns the rate, or that since the last update if there was none for long: for ``RATE_SECONDS``, and
-        for twice the time between the updates that were measured."""
+        """Returns the rate per second, or the mean rate since the last update if that was long ago.
+
+        It was long ago after ``RATE_SECONDS`` and twice the time between the first and the last measured update.
+
+        Args:
+            total: the current total, which may have no update yet.
+            now: seconds.
+        """
         if (rate := self.rate) is None:
             return None
         (start, _), (last, before) = self._marks[0], self._marks[-1]

@@ -181,6 +181,7 @@ class LearnerLoop:
             return decision.done
 
     def _follow(self, decision: GroupDecision) -> None:
+        """Keeps the counts of learner 0 in all other learners, which have no record."""
         if self._record is None:
             self.paths.follow_counts(decision.largest)
 
