@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import pytest
 import torch
 from own_runs import Begin, make_context
 from rltraining_api.algorithms import Aggregate
+from rltraining_trainer.checkpoint import UnsupportedValue
 from rltraining_trainer.dataflow import flatten_parameters
-from rltraining_trainer.errors import user_code_error
+from rltraining_trainer.errors import UserCodeError, user_code_error
+from rltraining_trainer.networks import ActorCritic
+from rltraining_trainer.roles.entry_point import _call
 from rltraining_trainer.world.run import Run
 
 
@@ -54,3 +58,56 @@ def test_an_error_in_a_library_is_located_at_the_users_line(call: Callable[[], A
         call()
     message = str(user_code_error("mine", error.value))
     assert re.search(r"\(test_user_mistakes\.py, line \d+\)\n", message), message
+
+
+class Statistics:
+    """Saves what this test sets, and loads a state that has a mean."""
+
+    def __init__(self, **state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.state = {"mean": state_dict["mean"]}
+
+
+def test_a_value_that_cannot_be_saved_is_reported_with_its_object_and_name(begin: Begin) -> None:
+    """It was reported as a value that cannot be sent, without its name."""
+    run = begin(statistics=Statistics(mean=np.float64(1.0)))
+    with pytest.raises(
+        UnsupportedValue,
+        match=r"^world\.run\(statistics=\.\.\.\): state\.mean is a numpy\.float64; a checkpoint",
+    ):
+        run.save()
+    run.close()
+
+
+class Counting:
+    """An algorithm that counts its updates in numpy's integers."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self.network, self.updates, self.total_steps = policy, 0, None
+        self.parameters = flatten_parameters(policy)
+
+    def learning_rate(self, environment_steps: int) -> float:
+        return 0.0
+
+    def get_state(self) -> dict[str, Any]:
+        return {"updates": np.int64(self.updates)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        raise AssertionError
+
+
+def test_a_state_that_cannot_be_saved_fails_the_job_without_retries(begin: Begin) -> None:
+    """The learner restarted until `backoffLimit`, each time from zero."""
+    run = begin.make(SimpleNamespace(incarnation="a life"))
+    run.begin(None, {}, begin.spaces, Counting(begin.policy()))
+    world: Any = SimpleNamespace()
+    with pytest.raises(
+        UserCodeError, match=r"state\.learner\.updates is a numpy\.int64; a checkpoint holds only"
+    ):
+        _call(lambda world: run.save(), world, "learner(world)")
+    run.close()

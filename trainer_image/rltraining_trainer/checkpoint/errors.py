@@ -17,6 +17,10 @@ class CheckpointError(Exception):
     """A checkpoint could not be written or read: one sentence. A later attempt may succeed."""
 
 
+class UnsupportedValue(CheckpointError):
+    """A state contains a value that a checkpoint cannot hold: one sentence. A later attempt fails, too."""
+
+
 class StorageRefused(TrainerError):
     """The results of a finished run could not be stored, despite retries: one sentence."""
 

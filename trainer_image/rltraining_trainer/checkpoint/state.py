@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rltraining_trainer.checkpoint.errors import CheckpointError
+from rltraining_trainer.checkpoint.errors import UnsupportedValue
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -21,7 +21,7 @@ _PLAIN = (type(None), bool, int, float, str)
 def snapshot(state: dict[str, Any]) -> dict[str, Any]:
     """Returns a deep copy on the CPU.
 
-    Raises CheckpointError with the path of the value if a value is neither a tensor nor plain.
+    Raises UnsupportedValue with the path of the value if a value is neither a tensor nor plain.
     """
     copy: dict[str, Any] = _copy(state, "state")
     return copy
@@ -35,14 +35,14 @@ def _copy(value: Any, path: str) -> Any:
     if isinstance(value, dict):
         for key in value:
             if type(key) not in (str, int):
-                raise CheckpointError(f"{path} has the key {key!r}; keys must be strings or integers")
+                raise UnsupportedValue(f"{path} has the key {key!r}; keys must be strings or integers")
         return {key: _copy(item, f"{path}.{key}") for key, item in value.items()}
     if kind in (list, tuple):
         return kind(_copy(item, f"{path}[{i}]") for i, item in enumerate(value))
     # Compare types exactly: a numpy.float64 is a float, but cannot be read.
     if kind in _PLAIN:
         return value
-    raise CheckpointError(
+    raise UnsupportedValue(
         f"{path} is a {kind.__module__}.{kind.__qualname__}; "
         "a checkpoint holds only tensors, None, bool, int, float, str, list, tuple and dict"
     )

@@ -13,7 +13,7 @@ from rltraining_api.algorithms import Algorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.algorithms.registry import BUILT_IN
-from rltraining_trainer.checkpoint import CheckpointError
+from rltraining_trainer.checkpoint import CheckpointError, UnsupportedValue
 from rltraining_trainer.errors import TrainerError, UserCodeError, user_code, user_code_error
 from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.roles.context import Context
@@ -93,7 +93,8 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
     """Calls a user's function. Its exceptions become UserCodeError, except those of transport and storage."""
     try:
         function(world)
-    except (PeerLost, RemoteError) as error:  # a time-out set by user code, or a service that does not exist
+    # A time-out set by user code, a service that does not exist, or a state that cannot be saved.
+    except (PeerLost, RemoteError, UnsupportedValue) as error:
         raise user_code_error(what, error) from error
     except (TransportError, CheckpointError, PolicyError):
         raise

@@ -10,13 +10,13 @@ from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
+from rltraining_trainer.checkpoint import UnsupportedValue, snapshot
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.reports import SamplerReports, StatsDelta
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
 from rltraining_trainer.world.data_path import DataPath
-from rltraining_trainer.world.shared import copied
 
 
 class Stateful(Protocol):
@@ -75,7 +75,12 @@ class UserState:
         return float(next(rates, 0.0))
 
     def get_state(self) -> dict[str, Any]:
-        parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
+        parts = {}
+        for name, part in self._parts.items():
+            try:
+                parts[name] = snapshot(part.state_dict())
+            except UnsupportedValue as error:
+                raise UnsupportedValue(f"world.run({name}=...): {error}") from None
         return {"updates": self.updates, "parts": parts}
 
     def set_state(self, state: dict[str, Any]) -> None:
