@@ -84,6 +84,18 @@ def test_a_value_that_cannot_be_saved_is_reported_with_its_object_and_name(begin
     run.close()
 
 
+def test_an_error_while_a_users_object_loads_its_state_is_shown_with_its_traceback(begin: Begin) -> None:
+    """It was reported as a checkpoint of another job, with the text 'mean' alone."""
+    run = begin(statistics=Statistics(average=1.0))
+    run.save()
+    run.close()
+    with pytest.raises(
+        UserCodeError, match=r"^loading checkpoint .* raised KeyError: 'mean' \(test_user_"
+    ) as error:
+        begin(statistics=Statistics())
+    assert 'state_dict["mean"]' in str(error.value)
+
+
 class Counting:
     """An algorithm that counts its updates in numpy's integers."""
 

@@ -22,7 +22,7 @@ from rltraining_trainer.checkpoint import (
     snapshot,
 )
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.errors import BadConfiguration, Diverged
+from rltraining_trainer.errors import Diverged
 from rltraining_trainer.metrics import MetricsWriter, Numbers, RateMeter, WaitMeter
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
@@ -30,7 +30,7 @@ from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
-from rltraining_trainer.roles.start import find_start
+from rltraining_trainer.roles.start import find_start, not_loaded
 from rltraining_trainer.tracking.trackers import start_trackers
 from rltraining_trainer.transport import Backoff, Stopped, unguarded
 
@@ -357,7 +357,7 @@ class RunRecord:
             self._paths.algorithm.set_state(state["learner"])
             self._paths.set_state(state["flow"])
         except (ValueError, RuntimeError, KeyError) as error:
-            raise BadConfiguration(f"checkpoint {uri} is of another job: {error}") from error
+            raise not_loaded(uri, error) from error
         self._models.set_state(state["models"])
         self.progress.set_state(state["progress"])
         self._discards.set_state(state.get("discards", {"counts": {}, "first_error": ""}))

@@ -8,6 +8,8 @@ from typing import Any
 from rltraining_api.contract import Warning
 
 from rltraining_trainer.checkpoint import CheckpointStore, load
+from rltraining_trainer.errors import BadConfiguration, TrainerError, user_code_error
+from rltraining_trainer.user_trace import user_trace
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,10 @@ def find_start(store: CheckpointStore, resume_from: str | None) -> Start:
     if loaded is None:
         return Start(None, "", warnings)
     return Start(loaded.state, loaded.uri, warnings)
+
+
+def not_loaded(uri: str, error: Exception) -> TrainerError:
+    """Returns the error of a job that cannot load the state in this checkpoint."""
+    if user_trace(error)[0]:  # raised by set_state or load_state_dict of a user's class
+        return user_code_error(f"loading checkpoint {uri}, which may be of another job,", error)
+    return BadConfiguration(f"checkpoint {uri} is of another job: {error}")
