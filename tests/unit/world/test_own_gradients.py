@@ -8,13 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from data_members import LEARNER, FakeEndpoint, Job, Learner
 from own_runs import Begin
 from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow.gradients import GradientReader
-from rltraining_trainer.world import Gradient, Run, session
+from rltraining_trainer.dataflow.gradients.accounts import Push
+from rltraining_trainer.dataflow.trajectory_queue import Source
+from rltraining_trainer.world import Gradient, RolloutStats, Run, session
+from rltraining_trainer.world.gradient import fields_of
 from rltraining_trainer.world.gradients import LearnerGradients, SamplerGradients
 from rltraining_trainer.world.session import Connections
 from rltraining_trainer.world.trajectories import SamplerTrajectories
@@ -130,3 +134,23 @@ def test_samplers_put_no_item_before_the_first_publication(job: Job) -> None:
     starting.join(60.0)
     assert parameters.tolist() == [1.0] * 3
     learner.run.close()
+
+
+def test_numbers_of_a_gradient_may_be_of_any_type() -> None:
+    """A push with the weight 1, or with a count of numpy, was refused."""
+    gradient = Gradient(torch.ones(3), 1, {"loss": torch.tensor(0.5), "steps": 4})
+    returns: Any = np.array([2.0])
+    fields = fields_of(gradient, RolloutStats(np.int64(4), 1, returns), 3)  # type: ignore[arg-type]
+    place: Any = ("", 0, 0)
+    read = GradientReader(3)(Push(Source(SAMPLER, "a life", 1), place, 1), fields)
+    assert (read.weight, read.steps, read.episodes, read.returns.tolist()) == (1.0, 4, 1, [2.0])
+    assert read.terms == {"loss": 0.5, "steps": 4.0}
+
+
+@pytest.mark.parametrize("shape", [(6,), (2,), (3, 1)])
+def test_a_gradient_of_another_shape_is_refused_where_it_is_pushed(shape: tuple[int, ...]) -> None:
+    """The first numbers of a longer gradient were applied."""
+    with pytest.raises(
+        ValueError, match=r"^a gradient must have the shape of the parameters of world\.start\(\), \[3\]"
+    ):
+        fields_of(Gradient(torch.ones(shape), 1.0, {}), RolloutStats(), 3)

@@ -5,12 +5,8 @@ learners, and the run with its curves and checkpoints (docs/own-algorithm.md).
 from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.transport import DeferredReply, Handler, Payload, PeerLost, RemoteError, Stopped
-from rltraining_trainer.world.gradients import (
-    Gradient,
-    LearnerGradients,
-    RolloutStats,
-    SamplerGradients,
-)
+from rltraining_trainer.world.gradient import Gradient, RolloutStats
+from rltraining_trainer.world.gradients import LearnerGradients, SamplerGradients
 from rltraining_trainer.world.members import Member, Members, Pending
 from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.run import Run

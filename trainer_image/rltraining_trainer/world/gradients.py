@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 import torch
 from rltraining_api.algorithms import Aggregate
@@ -19,7 +19,7 @@ from rltraining_api.contract import Warning
 from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.dataflow import NO_MOMENTS, WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.credit_limit import CreditControl
 from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
@@ -32,6 +32,7 @@ from rltraining_trainer.dataflow.gradients.accounts import P
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler, Stopped
 from rltraining_trainer.world.data_path import DataPath, SamplerPath
+from rltraining_trainer.world.gradient import Gradient, RolloutStats, fields_of
 from rltraining_trainer.world.session import SEND_TIMEOUT, Connections, LearnerSession
 
 PATH = "gradients"
@@ -42,30 +43,6 @@ It only matters if the learner's machine is lost: the loss of its process breaks
 _LONGEST_WAIT = 86_400.0
 """Maximum timeout of an answer in seconds: torch's timer counts milliseconds in 32 bits."""
 _NO_RETURNS = torch.zeros(0)
-
-
-class RolloutStats(NamedTuple):
-    """The statistics of a rollout, which are sent once. Empty by default."""
-
-    steps: int = 0
-    """Environment steps."""
-    episodes: int = 0
-    """Episodes that ended."""
-    returns: Tensor = _NO_RETURNS
-    """``[K]`` undiscounted returns of ended episodes."""
-    moments: Tensor = NO_MOMENTS
-    """``[U, 1 + 2·d]`` of observations."""
-
-
-class Gradient(NamedTuple):
-    """A gradient as a sampler sends it."""
-
-    values: Tensor
-    """``[N]`` flat. The memory may be reused after the next gradient was sent."""
-    weight: float
-    """Weight in the mean over samplers: the number of steps in a mean, or 1 for a sum."""
-    terms: dict[str, float]
-    """Terms of the loss, means over its steps, and gradient_norm of ``values`` before clipping."""
 
 
 class LearnerGradients(DataPath, Generic[P]):
@@ -328,20 +305,15 @@ class SamplerGradients(SamplerPath):
     def push(self, gradient: Gradient, stats: RolloutStats = RolloutStats()) -> bool:  # noqa: B008
         """Sends a gradient with statistics not sent before, and gets newer parameters.
 
-        Returns whether the gradient was used. Raises Stopped.
+        Returns whether the gradient was used. Raises Stopped, and TypeError or ValueError like `fields_of`.
         """
         self._connections.check_started("gradients.push()")
         place: Any = self.place
+        fields = fields_of(gradient, stats, self._cuts[-1].stop)
         for session, cut in zip(self._sessions, self._cuts, strict=True):
+            returns = fields["returns"] if session is self._sessions[0] else _NO_RETURNS
             session.send(
-                place=place,
-                gradient=gradient.values[cut],
-                weight=gradient.weight,
-                steps=stats.steps,
-                episodes=stats.episodes,
-                returns=stats.returns if session is self._sessions[0] else _NO_RETURNS,
-                terms=gradient.terms,
-                moments=stats.moments,
+                **{**fields, "place": place, "gradient": fields["gradient"][cut], "returns": returns}
             )
         for session in self._sessions:
             session.settle()
