@@ -374,3 +374,9 @@ def test_a_policy_that_is_not_finite_ends_a_run_that_can_be_resumed(tmp_path: Pa
     again, resumed = begin_run()
     assert resumed.updates == 7
     again.close()
+
+
+def test_a_loop_with_active_is_refused_if_each_learner_has_a_slice(holder: Learner) -> None:
+    """Checkpoints contained the slice of learner 0, and the initial values of all others."""
+    with pytest.raises(RuntimeError, match=r"^world\.gradients\(\) in mode Async .* use mode Sync"):
+        holder.run.active()

@@ -75,6 +75,7 @@ class LearnerLoop:
         Raises:
             Stopped: this process should end. A checkpoint is written.
             Diverged: the policy of a checkpoint has a value that is NaN or infinite.
+            RuntimeError: each learner has a slice of the parameters. Use `train`.
         """
         if self._context.stopping.is_set():
             raise Stopped("asked to end")
@@ -82,6 +83,11 @@ class LearnerLoop:
             raise BadConfiguration(
                 "spec.recording: only updates of run.train() are recorded, and this algorithm calls run.active() instead: use "
                 "run.train(), or leave recording out"
+            )
+        if not self.paths.shares_whole:
+            raise RuntimeError(
+                "world.gradients() in mode Async gives each of several learners a slice of the parameters, and run.active() "
+                "cannot gather them for checkpoints: use mode Sync, one learner, or run.train()"
             )
         self._tick()
         over = False
@@ -106,8 +112,9 @@ class LearnerLoop:
 
         Args:
             next_batch: returns the data of one update, or None or an empty list after this number of seconds.
-            update: learns from a batch, and returns terms of the loss. The batch is None if only other learners have one. The
-                second argument sums a gradient ``[N]`` in place over all learners, and returns the sum of their weights.
+            update: learns from a batch, adds 1 to the algorithm's ``updates``, and returns terms of the loss. The batch is None
+                if only other learners have one. The second argument sums a gradient ``[N]`` in place over all learners, and
+                returns the sum of their weights.
 
         Raises:
             Stopped: this process should end. A checkpoint is written.

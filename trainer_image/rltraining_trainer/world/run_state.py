@@ -30,7 +30,9 @@ class Trainable(Protocol):
     """The state that updates change, and that checkpoints contain."""
 
     updates: int
-    """Number of updates, including updates before a restart."""
+    """Number of updates, including updates before a restart.
+
+    Each update adds 1. `LearnerLoop.train` publishes the parameters only when the number has changed."""
 
     @property
     def network(self) -> PolicyNetwork | None:
