@@ -123,3 +123,18 @@ def test_a_state_that_cannot_be_saved_fails_the_job_without_retries(begin: Begin
     ):
         _call(lambda world: run.save(), world, "learner(world)")
     run.close()
+
+
+@pytest.mark.parametrize(
+    "name", [dict(policy=True), dict(optimizer=Statistics())], ids=["policy", "further objects"]
+)
+def test_state_beside_an_algorithm_is_refused(tmp_path: Path, name: dict[str, Any]) -> None:
+    """It was not saved."""
+    begin = Begin(make_context(tmp_path))
+    run, policy = begin.make(SimpleNamespace(incarnation="a life")), begin.policy()
+    state = {} if "policy" in name else name
+    with pytest.raises(
+        TypeError, match=r"^world\.run\(algorithm=\.\.\., (policy|optimizer=\.\.\.)\): checkpoints would"
+    ):
+        run.begin(policy if "policy" in name else None, state, begin.spaces, Counting(policy))
+    run.close()

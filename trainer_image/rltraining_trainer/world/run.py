@@ -89,7 +89,13 @@ class Run(LearnerLoop):
                     "recording out"
                 )
             self._recorder = None
-        self.paths.algorithm = algorithm or UserState(policy, state)
+        elif policy is not None or state:
+            ignored = "policy" if policy is not None else f"{min(state)}=..."
+            raise TypeError(
+                f"world.run(algorithm=..., {ignored}): checkpoints would contain only the state of the algorithm: return all "
+                "that they need in its get_state()"
+            )
+        self.paths.algorithm = UserState(policy, state) if algorithm is None else algorithm
         if self._context.index == 0:
             run_id = self._endpoint.incarnation
             parts = (self._context, self.paths, self.models, self._live, run_id)
