@@ -18,6 +18,7 @@ from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.errors import UserCodeError, user_code_error
 from rltraining_trainer.networks import ActorCritic
 from rltraining_trainer.roles.entry_point import _call
+from rltraining_trainer.world import World
 from rltraining_trainer.world.run import Run
 
 
@@ -138,3 +139,28 @@ def test_state_beside_an_algorithm_is_refused(tmp_path: Path, name: dict[str, An
     ):
         run.begin(policy if "policy" in name else None, state, begin.spaces, Counting(policy))
     run.close()
+
+
+PATHS: dict[str, Callable[[World], Any]] = {
+    "replay": lambda world: world.replay(batch_size=4),
+    "trajectories": lambda world: world.trajectories(),
+    "gradients": lambda world: world.gradients(Aggregate(), 3),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_sampler_makes_each_data_path_once_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The items of the second queue were dropped, and a path made after the start received no parameters."""
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    world = World(make_context(tmp_path, "pole-sampler-0"), lambda failure: None)
+    PATHS[name](world)
+    with pytest.raises(RuntimeError, match=rf"^world\.{name}\(\) was called twice"):
+        PATHS[name](world)
+    world.close()
+    world = World(make_context(tmp_path, "pole-sampler-0"), lambda failure: None)
+    world.start()
+    with pytest.raises(RuntimeError, match=rf"^call world\.{name}\(\) before world\.start\(\)$"):
+        PATHS[name](world)
+    world.close()

@@ -61,6 +61,7 @@ class DataPaths:
     _reporter: Reporter
     _run: Run | None
     _path: SamplerPath | None
+    _names: set[str]
     _shards: list[LocalShard]
     _stats: list[StepperStats]
     _steppers: WeakSet[Stepper]
@@ -156,7 +157,7 @@ class DataPaths:
         """
         large = is_large(self.spaces[0])
         if self._run is None:
-            return self._sampler_path(SamplerTrajectories(self._connections), large)
+            return self._sampler_path("trajectories", SamplerTrajectories(self._connections), large)
         path = LearnerTrajectories(capacity, self._run.models, self.stopping, max_lag=max_lag, large=large)
         return self._learner_path("trajectories", path)
 
@@ -183,7 +184,7 @@ class DataPaths:
         large = size * 4 >= LARGE_GRADIENT_BYTES
         if self._run is None:
             path = SamplerGradients(self._connections, aggregate, updates_at_learner=False)
-            return self._sampler_path(path, large)
+            return self._sampler_path("gradients", path, large)
         reader = GradientReader(size)
         return self._learner_gradients(
             "gradients", aggregate, reader, exchanges, remaining, gather_state, large=large
@@ -210,7 +211,7 @@ class DataPaths:
         large = is_large(self.spaces[0])
         if self._run is None:
             path = SamplerGradients(self._connections, aggregate, updates_at_learner=True)
-            return self._sampler_path(path, large)
+            return self._sampler_path("rollouts", path, large)
         assert network is not None
         assert distribution is not None
         reader = self.unroll_reader(network, distribution, self.settings.rollout_length)
@@ -234,7 +235,9 @@ class DataPaths:
         reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
         assert reproducible is not None
         if self._run is None:
-            return self._sampler_path(SamplerBlocks(self._connections, reproducible.take_over_seconds), large)
+            return self._sampler_path(
+                "blocks", SamplerBlocks(self._connections, reproducible.take_over_seconds), large
+            )
         assert read is not None
         path = LearnerBlocks(
             reproducible,
@@ -277,7 +280,13 @@ class DataPaths:
         self._run.add_path(name, path)
         return path
 
-    def _sampler_path(self, path: SP, large: bool) -> SP:
+    def _sampler_path(self, name: str, path: SP, large: bool) -> SP:
+        # Otherwise this path would receive no parameters, or its items would be dropped as repetitions of the other path's.
+        if self._connections.started:
+            raise RuntimeError(f"call world.{name}() before world.start()")
+        if name in self._names:
+            raise RuntimeError(f"world.{name}() was called twice: call it once and keep the result")
+        self._names.add(name)
         self._path = path
         self._endpoint.direct |= large
         return path
@@ -323,6 +332,7 @@ class DataPaths:
         keepers = {"Samplers": (), "Learner": context.learners[:1], "Dedicated": context.replays}
         among = keepers[settings.placement]
         return self._sampler_path(
+            "replay",
             SamplerReplay(
                 self._connections,
                 self._reporter,

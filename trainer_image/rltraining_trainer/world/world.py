@@ -93,7 +93,7 @@ class World(DataPaths):
         self._directory = Directory(context, self._endpoint, self._end)
         self._connections = Connections(context, self._endpoint, self._discards, self._end, started=False)
         self._calls_members = job.spec.algorithm.entry_point is not None or self.role == "learner"
-        self._path = None
+        self._path, self._names = None, set()
         self._reporter = Reporter(self._connections)
         self._shards = []
         self._stats: list[StepperStats] = []
@@ -298,6 +298,7 @@ class World(DataPaths):
         Raises:
             BadConfiguration: the newest checkpoint is of another algorithm.
             RuntimeError: this is a sampler.
+            TypeError: ``policy`` or ``state`` would not be saved, since there is an ``algorithm``.
         """
         if self._run is None:
             raise RuntimeError("world.run() is for learners: a sampler has world.start()")
