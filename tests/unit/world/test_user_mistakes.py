@@ -164,3 +164,12 @@ def test_a_sampler_makes_each_data_path_once_before_it_starts(
     with pytest.raises(RuntimeError, match=rf"^call world\.{name}\(\) before world\.start\(\)$"):
         PATHS[name](world)
     world.close()
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_request_for_no_items_is_refused(tmp_path: Path, count: int) -> None:
+    """A loop ran forever without an item, a wait or a message."""
+    world = World(make_context(tmp_path), lambda failure: None)
+    with pytest.raises(ValueError, match=rf"^trajectories\.get\(\): count must be at least 1, not {count}$"):
+        world.trajectories().get(count)
+    world.close()

@@ -74,6 +74,7 @@ class Trajectories:
 
         Raises:
             RuntimeError: samplers wait for the first `Run.publish`.
+            ValueError: ``count`` is less than 1.
             Stopped: this process should end.
         """
         raise RuntimeError("trajectories.get() is for learners")
@@ -118,6 +119,8 @@ class LearnerTrajectories(Trajectories, DataPath):
         return {f"{PATH}/push": server.push, f"{PATH}/pull": server.pull, f"{PATH}/credit": server.credit}
 
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
+        if count < 1:  # a loop would run forever, and take nothing
+            raise ValueError(f"trajectories.get(): count must be at least 1, not {count}")
         # Collect a batch of items that are not too old.
         deadline = time.monotonic() + timeout
         self._models.check_published("trajectories.get()")
