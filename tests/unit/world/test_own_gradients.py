@@ -138,8 +138,8 @@ def test_samplers_put_no_item_before_the_first_publication(job: Job) -> None:
 
 def test_numbers_of_a_gradient_may_be_of_any_type() -> None:
     """A push with the weight 1, or with a count of numpy, was refused."""
-    gradient = Gradient(torch.ones(3), 1, {"loss": torch.tensor(0.5), "steps": 4})
-    returns: Any = np.array([2.0])
+    terms: Any = {"loss": torch.tensor(0.5), "steps": 4}
+    gradient, returns = Gradient(torch.ones(3), 1, terms), torch.tensor([2.0], dtype=torch.float64)
     fields = fields_of(gradient, RolloutStats(np.int64(4), 1, returns), 3)  # type: ignore[arg-type]
     place: Any = ("", 0, 0)
     read = GradientReader(3)(Push(Source(SAMPLER, "a life", 1), place, 1), fields)

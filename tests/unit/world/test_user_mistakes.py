@@ -101,7 +101,8 @@ class Counting:
     """An algorithm that counts its updates in numpy's integers."""
 
     def __init__(self, policy: ActorCritic) -> None:
-        self.network, self.updates, self.total_steps = policy, 0, None
+        self.network, self.updates = policy, 0
+        self.total_steps: int | None = None
         self.parameters = flatten_parameters(policy)
 
     def learning_rate(self, environment_steps: int) -> float:
