@@ -48,6 +48,23 @@ def test_updates_are_counted_until_a_stop_rule_is_met(begin: Begin) -> None:
     assert (points[-1]["environmentSteps"], points[-1]["loss/loss"]) == (120, 0.25)
 
 
+def test_an_update_before_the_function_returns_is_counted(begin: Begin) -> None:
+    run = begin()
+    for loss in (0.5, 0.25):
+        assert run.active()
+        run.update(20, [1.0], loss=torch.tensor(loss))
+    run.finish()  # the function has returned, and not called `active` again
+    report = run.report()
+    assert (report.progress.environment_steps, report.progress.episodes) == (40, 2)
+    assert report.stop_reason == "learner(world) returned"
+    run.close()
+    points = [json.loads(line) for line in (begin.context.output / "progress.jsonl").read_text().splitlines()]
+    assert (points[-1]["updates"], points[-1]["environmentSteps"], points[-1]["loss/loss"]) == (2, 40, 0.25)
+    resumed = begin()
+    assert (resumed.updates, resumed.report().progress.environment_steps) == (2, 40)
+    resumed.close()
+
+
 def test_a_warning_of_the_algorithm_is_in_the_report(begin: Begin) -> None:
     run = begin()
     run.warn("LargeRewards", "rewards reach 1,000")

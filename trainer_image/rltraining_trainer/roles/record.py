@@ -113,7 +113,7 @@ class RunRecord:
         """Whether samplers have sent data."""
         return self.progress.environment_steps > 0
 
-    def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
+    def look(self, terms: Mapping[str, Tensor | float] | None, now: float, reason: str | None = None) -> None:
         """Counts new steps and episodes, then checks stop rules, curves and evaluations.
 
         Does nothing once the last checkpoint is written.
@@ -121,6 +121,7 @@ class RunRecord:
         Args:
             terms: Loss terms of the update just made, None without an update.
             now: Current monotonic time.
+            reason: Stop reason of a run that ends now, if no stop rule is met.
         """
         if self.ended:
             return
@@ -134,7 +135,7 @@ class RunRecord:
         self.progress.set_stop(self._live.stop)
         if self._evaluations is not None:
             self._evaluated = self._evaluations.take() or self._evaluated
-        self.stop_reason = self.progress.check(now).reason
+        self.stop_reason = self.progress.check(now).reason or reason
         # Write a point of the curves, which end where the run ends.
         due = now >= self._next_metrics and self._moment() != self._curves_from
         if self.begun and (due or self.stop_reason or self._evaluated):
@@ -276,8 +277,7 @@ class RunRecord:
         return progress.model_copy(update={"learner_wait_percent": percent})
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
-        """Completes ``own``, the reporter's identity, with the record's state. ``trouble``: why groups of
-        learners fail."""
+        """Completes ``own``, the reporter's identity. ``trouble``: why groups of learners fail."""
         return LearnerReport(  # validated, unlike a copy of `own`: this cuts texts to the bounds of a report
             state=own.state,
             incarnation=own.incarnation,

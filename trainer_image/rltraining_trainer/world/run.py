@@ -203,7 +203,9 @@ class Run(LearnerLoop):
         """For the trainer: writes the last checkpoint and the policy, when the function returns."""
         if (record := self._record) is not None:
             if not record.ended:
-                record.stop_reason = record.stop_reason or "learner(world) returned"
+                # Count the update after which the function returned, without a call of `active`.
+                terms, self._terms = self._terms, None
+                record.look(terms, time.monotonic(), reason="learner(world) returned")
                 record.save()
             record.finish()
         self._state = "Finished"
