@@ -180,6 +180,20 @@ def test_an_update_after_which_a_learner_is_lost_is_published(
     assert torch.equal(published, learner.algorithm.parameters)
 
 
+def test_a_term_of_an_update_may_have_a_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = Learner(tmp_path, monkeypatch, 0)
+
+    def update(batch: Any, reduce: Any) -> dict[str, torch.Tensor]:
+        return {"loss": torch.ones((), requires_grad=True) * 2}
+
+    monkeypatch.setattr(learner, "_update", update)
+    learner.receive(10)
+    monkeypatch.setattr(learner.algorithm, "updates", 1)
+    learner.train(UPDATE, DONE, batches=[1])
+    assert learner.record.point["loss/loss"] == 2.0
+    learner.run.close()
+
+
 def test_a_batch_is_dropped_if_all_learners_roll_back_to_a_checkpoint(holder: Learner) -> None:
     holder.train(GroupChanged("one died"), UPDATE, DONE, batches=range(1, 100))
     assert holder.batches == [2]

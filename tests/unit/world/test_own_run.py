@@ -65,6 +65,16 @@ def test_an_update_before_the_function_returns_is_counted(begin: Begin) -> None:
     resumed.close()
 
 
+def test_a_term_may_have_a_gradient(begin: Begin) -> None:
+    run = begin()
+    assert run.active()
+    run.update(40, loss=torch.ones((), requires_grad=True) * 2)
+    assert run.active()
+    run.close()
+    points = [json.loads(line) for line in (begin.context.output / "progress.jsonl").read_text().splitlines()]
+    assert points[-1]["loss/loss"] == 2.0
+
+
 def test_a_warning_of_the_algorithm_is_in_the_report(begin: Begin) -> None:
     run = begin()
     run.warn("LargeRewards", "rewards reach 1,000")

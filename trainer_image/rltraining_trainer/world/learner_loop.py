@@ -244,7 +244,8 @@ class LearnerLoop:
         if self._recorder is not None:
             self._recorder.after_update(paths, is_complete=not self._context.stopping.is_set())
         self.publish()
-        return terms
+        # Keep no graph of the loss, and let torch not warn of terms that have a gradient.
+        return {name: term.detach() if isinstance(term, Tensor) else term for name, term in terms.items()}
 
     def _wait_for(self, next_batch: Callable[[float], Any]) -> Any:
         if self._record is not None:

@@ -243,4 +243,4 @@ def _number(name: str, term: Any) -> float:
         raise ValueError(
             f"run.update({name}=...): a term is one number, not {list(term.shape)}: use its mean or sum"
         )
-    return float(term)
+    return float(term.detach() if isinstance(term, Tensor) else term)  # torch warns if it has a gradient
