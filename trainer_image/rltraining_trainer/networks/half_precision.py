@@ -1,4 +1,4 @@
-"""Convolutions in bfloat16, for acting on CPUs with matrix units."""
+"""Convolutions in bfloat16, for acting on CPUs that have instructions for it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from rltraining_trainer.networks.torsos import ImpalaCnn, NatureCnn, Pixels
 def half_precision_torso(torso: nn.Module) -> HalfPrecisionTorso | None:
     """Returns a bfloat16 copy of a convolutional torso, or None if that would not be faster.
 
-    The CPU must have Intel's AMX (Sapphire Rapids and later), which is several times as fast as
-    float32, and the torso must be one of this package.
+    The CPU must have instructions for bfloat16, and the torso must be one of this package.
     """
-    if not has_matrix_units():
+    if not bfloat16_instructions():
         return None
     if not (isinstance(torso, nn.Sequential) and len(torso) == 2 and isinstance(torso[0], Pixels)):
         return None
     return HalfPrecisionTorso(torso) if isinstance(torso[1], NatureCnn | ImpalaCnn) else None
 
 
-def has_matrix_units() -> bool:
-    """Returns whether the CPU has Intel's AMX with bfloat16."""
-    if hasattr(torch.cpu, "get_capabilities"):
-        return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
-    # Up to torch 2.10. All processors with AMX have its bfloat16 instructions, too.
-    return torch.cpu._is_amx_tile_supported()
+def bfloat16_instructions() -> str:
+    """Returns "AMX" (Intel since Sapphire Rapids), "AVX512_BF16" (AMD since Zen 4), or nothing without such instructions."""
+    if torch.cpu._is_amx_tile_supported():  # all processors with AMX have its bfloat16 instructions, too
+        return "AMX"
+    return "AVX512_BF16" if torch.cpu._is_avx512_bf16_supported() else ""
 
 
 class HalfPrecisionTorso:

@@ -26,7 +26,7 @@ from rltraining_trainer.dataflow.model_server import Snapshot
 from rltraining_trainer.dataflow.replay import ReplayStats
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.metrics.hash_chain import HashChain
-from rltraining_trainer.networks.half_precision import has_matrix_units
+from rltraining_trainer.networks.half_precision import bfloat16_instructions
 from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
 from rltraining_trainer.world.data_path import DataPath, SamplerPath
 from rltraining_trainer.world.gradients import UPDATE_TIMEOUT
@@ -39,8 +39,9 @@ PATH = "blocks"
 @cache
 def processor() -> str:
     """Describes the processor features on which results of arithmetic depend in this process."""
-    matrix_units = " AMX" if has_matrix_units() else ""
-    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{matrix_units}"
+    return (
+        f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {bfloat16_instructions()}".rstrip()
+    )
 
 
 class KeptReplay(Protocol):
