@@ -21,14 +21,22 @@ class Mlp(ApiModel):
     """Activation function after each layer."""
 
 
-class NatureCnn(ApiModel):
+class Cnn(ApiModel):
+    """The settings that all convolutional networks have."""
+
+    gradient_precision: Literal["Float32", "BFloat16"] = "Float32"
+    """Type in which the layers compute while gradients are computed. BFloat16 is faster on processors with instructions for
+    it, such as AVX512_BF16. Parameters, gradients, heads, evaluations and policies stay Float32 (not published)."""
+
+
+class NatureCnn(Cnn):
     """The three convolutions of Mnih et al. 2015 (Nature 518), for images."""
 
     hidden_size: Width = 512
     """Width of the fully connected layer after the convolutions (published: 512)."""
 
 
-class ImpalaCnn(ApiModel):
+class ImpalaCnn(Cnn):
     """The deep residual network of IMPALA (arXiv 1802.01561, figure 3), for images."""
 
     channels: LayerSizes = (16, 32, 32)

@@ -65,6 +65,7 @@ def run(seeds: int) -> None:
         "loop's share",
         "games' share",
         "update",
+        "in bfloat16",
     )
     print_table(("example", *columns), rows)
     print("\nOf a step, or in Ape-X's update of a transition; A3C's update is the sampler's gradient.\n")
@@ -72,7 +73,9 @@ def run(seeds: int) -> None:
 
 
 def _row(name: str) -> tuple[str, ...]:
-    spec = load_manifest(Path("examples") / f"{name}.yaml").spec
+    path = Path("examples") / f"{name}.yaml"
+    spec = load_manifest(path).spec
+    rounded = load_manifest(path, [f"network.{spec.network.name}.gradientPrecision=BFloat16"]).spec
     batch = spec.environment.num_envs
     environments = make_environments(spec.environment, batch)
     parts = _parts(spec, environments)
@@ -81,9 +84,10 @@ def _row(name: str) -> tuple[str, ...]:
     network = cpu_seconds(parts.forward, SECONDS, 3) / batch
     sampler = cpu_seconds(parts.collect, 2 * SECONDS, 1) / parts.steps
     update = cpu_seconds(parts.update, 2 * SECONDS, 1) / parts.updated
+    faster = cpu_seconds(_parts(rounded, environments).update, 2 * SECONDS, 1) / parts.updated
     figures = [f"{seconds * 1e6:,.0f}" for seconds in (alone, network, alone + network, sampler)]
     shares = [f"{part / sampler:.0%}" for part in (alone + network, alone)]
-    return name, *figures, *shares, f"{update * 1e6:,.0f}"
+    return name, *figures, *shares, f"{update * 1e6:,.0f}", f"{faster * 1e6:,.0f}"
 
 
 def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:

@@ -75,7 +75,13 @@ def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset:
     [
         ("dqnApex", "Classic", {"mlp": {}}, {"mlp": {"hiddenSizes": [256, 256], "activation": "Relu"}}),
         ("td3", "MuJoCo", {"mlp": {"hiddenSizes": [7]}}, {"mlp": {"hiddenSizes": [7], "activation": "Relu"}}),
-        ("ppo", "Atari", {"lstm": {}}, {"natureCnn": {"hiddenSize": 512}, "lstm": {"hiddenSize": 256}}),
+        (
+            *("ppo", "Atari", {"lstm": {}}),
+            {
+                "natureCnn": {"hiddenSize": 512, "gradientPrecision": "Float32"},
+                "lstm": {"hiddenSize": 256},
+            },
+        ),
         ("ppo", "Atari", {"mlp": {}}, {"mlp": {"hiddenSizes": [64, 64], "activation": "Tanh"}}),
         (
             *("r2d2", "Classic", {"mlp": {"activation": "Elu"}}),

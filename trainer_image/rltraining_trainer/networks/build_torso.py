@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from gymnasium import spaces
+from rltraining_api import network as api
 from rltraining_api.network import Network
 from torch import Tensor, nn
 
@@ -107,11 +108,16 @@ def _cnn(network: Network, space: spaces.Space) -> nn.Module:
 
 
 def _published_cnn(network: Network, channels: int, height: int, width: int) -> nn.Module:
-    if network.nature_cnn is not None:
-        return NatureCnn(channels, height, width, network.nature_cnn.hidden_size)
-    assert network.impala_cnn is not None
-    settings = network.impala_cnn
-    return ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
+    settings = network.nature_cnn or network.impala_cnn
+    assert settings is not None
+    cnn: NatureCnn | ImpalaCnn
+    if isinstance(settings, api.NatureCnn):
+        cnn = NatureCnn(channels, height, width, settings.hidden_size)
+    else:
+        cnn = ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
+    if settings.gradient_precision == "BFloat16":
+        cnn.gradient_dtype = torch.bfloat16
+    return cnn
 
 
 def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | None) -> nn.Module:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
-from rltraining_trainer.networks.torsos import orthogonal
+from rltraining_trainer.networks.torsos import ConvolutionalLayers, orthogonal
 from rltraining_trainer.networks.unpack import ActionMask
 
 
@@ -97,7 +97,9 @@ def _split(torso: nn.Module) -> tuple[nn.Module, nn.Linear, nn.Module] | None:
     if not isinstance(torso, nn.Sequential) or not len(torso):
         return None
     *before, last = torso
-    if before and isinstance(before[-1], nn.Linear):
-        return nn.Sequential(*before[:-1]), before[-1], last
+    if before and isinstance(hidden := before[-1], nn.Linear):
+        if isinstance(torso, ConvolutionalLayers):
+            return torso.first(len(before) - 1), hidden, last
+        return nn.Sequential(*before[:-1]), hidden, last
     inner = _split(last)
     return inner and (nn.Sequential(*before, inner[0]), *inner[1:])

@@ -67,7 +67,28 @@ class Pixels(nn.Module):
         return image.permute(0, 3, 1, 2).to(self.dtype) / 255.0
 
 
-class NatureCnn(nn.Sequential):
+class ConvolutionalLayers(nn.Sequential):
+    """Layers on images that may compute in bfloat16 while gradients are recorded.
+
+    Without gradients they compute in float32, so that evaluations and policies do not depend on the precision.
+    """
+
+    gradient_dtype = torch.float32
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.gradient_dtype == torch.float32 or not torch.is_grad_enabled():
+            return super().forward(images)
+        with torch.autocast(images.device.type, self.gradient_dtype):
+            return super().forward(images).float()
+
+    def first(self, count: int) -> ConvolutionalLayers:
+        """Returns the first layers, with the same precision."""
+        layers = ConvolutionalLayers(*list(self)[:count])
+        layers.gradient_dtype = self.gradient_dtype
+        return layers
+
+
+class NatureCnn(ConvolutionalLayers):
     """The network of Mnih et al. 2015 (Nature DQN) on ``[N, C, H, W]``: three convolutions and a layer."""
 
     def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
@@ -95,7 +116,7 @@ class _Residual(nn.Module):
         return x + self.second(F.relu(self.first(F.relu(x))))
 
 
-class ImpalaCnn(nn.Sequential):
+class ImpalaCnn(ConvolutionalLayers):
     """The deep network of Espeholt et al. 2018 (IMPALA, figure 3) on ``[N, C, H, W]``.
 
     Each section has a convolution, a max-pool and two residual blocks. One layer follows the
