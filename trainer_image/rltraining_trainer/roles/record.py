@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
-from rltraining_api.contract import LearnerReport, ReportedCondition, Warning
+from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.status import Progress
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.metrics import MetricsWriter, Numbers, RateMeter, WaitMeter
 from rltraining_trainer.policy import PolicyError, export_policy
+from rltraining_trainer.roles.conditions import checkpoint_conditions
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
@@ -290,18 +291,9 @@ class RunRecord:
             checkpoint=self._checkpoints.newest,
             policy_uri=self._policy_uri,
             stop_reason=self.stop_reason,
-            conditions=self._conditions(),
+            conditions=checkpoint_conditions(self._checkpoints, over=bool(self._refused)),
             warnings=tuple(self._all_warnings(trouble)),
         )
-
-    def _conditions(self) -> tuple[ReportedCondition, ...]:
-        if failure := self._checkpoints.failure:
-            error = self._checkpoints.error if self._refused else None
-            return (_checkpoint_condition("False", "CheckpointFailed", str(error or failure)),)
-        if self._checkpoints.newest:
-            newest = f"the newest is of step {self._checkpoints.newest.step:,}"
-            return (_checkpoint_condition("True", "CheckpointWritten", newest),)
-        return ()
 
     def _all_warnings(self, trouble: str) -> Iterator[Warning]:
         """Yields current problems first, since a report has room for few."""
@@ -394,7 +386,3 @@ class RunRecord:
         wall_time = time.time()
         self._metrics.write(progress.environment_steps, values, wall_time)
         self._trackers.write(progress.environment_steps, values, wall_time)
-
-
-def _checkpoint_condition(status: Literal["True", "False"], reason: str, message: str) -> ReportedCondition:
-    return ReportedCondition(type="CheckpointHealthy", status=status, reason=reason, message=message)
