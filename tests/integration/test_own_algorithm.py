@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,23 @@ def sampler(world):
 """Counts in step, keeps the sum in its own state, and logs the group's reductions of numbers."""
 
 
-def counting(**spec: Any) -> RLTrainingJob:
-    entry_point = {"module": "counting", "parameters": {"each": 8}}
+DYING = COUNTING.replace(
+    "    while run.active():\n",
+    """    died = Path(world.parameters["died"])
+    while run.active():
+        dies = world.index == world.parameters["dies"] and world.group.size == 2 and run.updates >= 40
+        if dies and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+""",
+).replace("import time\n", "import os\nimport signal\nimport time\nfrom pathlib import Path\n")
+"""The same, but one of two learners kills itself once, after a round and before the sum of the update."""
+
+
+def counting(
+    module: str = "counting", parameters: Mapping[str, Any] | None = None, **spec: Any
+) -> RLTrainingJob:
+    entry_point = {"module": module, "parameters": {"each": 8} | dict(parameters or {})}
     return small_job(
         **({"algorithm": {"entryPoint": entry_point}, "code": CODE, "sampler": {"replicas": 2}} | spec)
     )
@@ -74,7 +90,7 @@ def counting(**spec: Any) -> RLTrainingJob:
 PATIENT = EXAMPLE.replace("timeout=5.0", "timeout=60.0")
 """The example, which waits longer for samplers of a busy machine."""
 assert PATIENT != EXAMPLE
-MODULES = code(counting=COUNTING, reinforce=PATIENT)
+MODULES = code(counting=COUNTING, dying=DYING, reinforce=PATIENT)
 
 
 def totals(run: Run) -> list[tuple[int, int]]:
@@ -183,6 +199,25 @@ def test_one_of_two_learners_is_killed_and_the_newest_state_lives_on(train: Trai
         assert (status.sampler.restarts, status.failures) == (0, 0)
 
     train(counting(learner={"replicas": 2}), scenario, MODULES)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_all_steps_of_the_updates_are_counted_although_a_learner_is_killed(
+    train: Train, tmp_path: Path, victim: int
+) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        await eventually(lambda: run.point.get("loss/size") == 2)
+        await run.until_updates(50)
+        status = (await run.finish()).status
+        steps, total = totals(run)[-1]
+        assert steps <= total == status.progress.environment_steps
+        assert step_of(run.checkpoints()[-1]) == total
+        assert status.failures == 0
+
+    parameters = {"dies": victim, "died": str(tmp_path / "died")}
+    job = counting("dying", parameters, learner={"replicas": 2}, checkpoint={"everySeconds": 3600})
+    train(job, scenario, MODULES)
 
 
 SAMPLER_ONLY = "def sampler(world):\n    pass\n"

@@ -44,10 +44,10 @@ class Rounds:
         self,
         done: bool,
         *,
-        update: bool,
-        hold: bool,
-        checkpoint: bool,
-        total_steps: int | None,
+        update: bool = True,
+        hold: bool = False,
+        checkpoint: bool = False,
+        total_steps: int | None = None,
         values: Sequence[float],
     ) -> GroupDecision:
         self.ready.append(update)
@@ -152,6 +152,8 @@ class Learner:
         self.done = self.path.done
         self.batches: list[Any] = []
         """The batches of all updates."""
+        self.checkpoints: list[dict[str, Any]] = []
+        """The states of all checkpoints."""
         self._set = monkeypatch.setattr
         if self.record is not None:
             save = self.record.save
@@ -161,7 +163,8 @@ class Learner:
                 save()
 
             monkeypatch.setattr(self.record, "save", save_too)
-            monkeypatch.setattr(self.record._checkpoints, "submit", lambda step, state: None)
+            submit = lambda step, state: self.checkpoints.append(state)  # noqa: E731
+            monkeypatch.setattr(self.record._checkpoints, "submit", submit)
 
     def train(self, *rounds: GroupDecision | GroupChanged, batches: Any = ()) -> list[str]:
         """Returns what the run does. ``group.requests`` are its requests in each round."""
@@ -174,6 +177,13 @@ class Learner:
         finally:
             assert self.done.pop(start) == "form"
         return self.done
+
+    def loop(self, *rounds: GroupDecision | GroupChanged) -> None:
+        """Calls `active` once in each of these rounds. ``group.values`` are the counts that this learner sends."""
+        self.group = Rounds(*rounds)
+        self._set(self.run, "group", self.group)
+        for _ in rounds:
+            self.run.active()
 
     def receive(self, steps: int) -> None:
         """Counts steps that samplers send before the next poll."""

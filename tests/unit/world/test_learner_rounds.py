@@ -70,41 +70,6 @@ def test_a_path_that_waits_for_data_holds_the_update_of_all_learners(learner: Le
     assert learner.batches == []
 
 
-def test_steps_that_learner_0_has_counted_survive_its_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, other = (Learner(tmp_path / name, monkeypatch, index) for index, name in enumerate("ab"))
-    first.run.count(5, [1.0])
-    first.receive(100)  # in a report of totals, which the sampler sends again
-    first.train(IDLE, IDLE, DONE)
-    other.train(UPDATE._replace(largest=first.group.values[-1]), DONE, batches=[7])
-    first.run.close()
-
-    # It restarts without a checkpoint, and joins the other learner twice.
-    again = Learner(tmp_path / "c", monkeypatch, 0)
-    for _ in range(2):
-        again.run.paths.set_common_state(other.run.paths.get_common_state(), first=True)
-        again.train(IDLE, DONE)
-    progress = again.record.counters()
-    assert (progress.updates, progress.environment_steps, progress.episodes) == (1, 5, 1)
-    assert again.group.values[-1] == (5, 1)
-    for learner in (other, again):
-        learner.run.close()
-
-
-def test_learner_0_keeps_its_counts_if_another_learner_knows_fewer_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, other = (Learner(tmp_path / name, monkeypatch, index) for index, name in enumerate("ab"))
-    first.run.count(5, [1.0])
-    first.train(IDLE, DONE)
-    first.run.paths.set_common_state(other.run.paths.get_common_state(), first=True)
-    first.train(IDLE, DONE)
-    assert first.steps == 5
-    for learner in (first, other):
-        learner.run.close()
-
-
 def test_a_schedule_follows_a_stop_rule_that_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

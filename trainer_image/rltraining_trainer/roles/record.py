@@ -168,6 +168,13 @@ class RunRecord:
         Raises Diverged, and keeps earlier checkpoints, if the policy is not finite.
         """
         now = time.monotonic()
+        # Count the steps of other learners that have arrived since the last look, also in the last point of the curves.
+        if not self.ended and (deltas := self._paths.take_received()):
+            self.progress.add(deltas, now)
+            self._updates = self._paths.algorithm.updates
+            if self.begun and self.stop_reason is not None:
+                self._write_metrics({}, now)
+        # Write the state.
         self._next_checkpoint, self._next_collection = now + self._every_seconds, now + COLLECT_SECONDS
         state = snapshot(self._get_state())
         self._checkpoints.submit(self.progress.environment_steps, state)

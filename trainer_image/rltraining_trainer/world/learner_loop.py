@@ -13,7 +13,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import ModelServer, check_gradient
 from rltraining_trainer.errors import BadConfiguration, Diverged
-from rltraining_trainer.group import GroupChanged, GroupDecision, LearnerGroup, SingleLearnerGroup
+from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -37,7 +37,8 @@ class LearnerLoop:
         self.models = ModelServer(rounds=context.job.spec.learner.parameter_precision == "BFloat16")
         """The parameters that samplers receive."""
         alone = len(context.learners) == 1
-        self.paths = RunPaths(self.models, lambda: live.samplers, alone=alone)
+        place = {"index": context.index, "learners": len(context.learners)}
+        self.paths = RunPaths(self.models, lambda: live.samplers, **place)
         """The algorithm and the data paths."""
         self._context, self._live, self._endpoint = context, live, endpoint
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
@@ -94,10 +95,11 @@ class LearnerLoop:
         if self._looks:
             terms, self._terms = self._terms, None
             over = self._look(terms)
-            if (record := self._record) is not None and record.wants_checkpoint(time.monotonic()):
-                record.save()
-        self._looks = True
         self.done = self._begin_round(over)
+        # Save after the round, which has brought the counts of the other learners.
+        if self._looks and (record := self._record) is not None and record.wants_checkpoint(time.monotonic()):
+            record.save()
+        self._looks = True
         return not self.done
 
     def train(
@@ -180,17 +182,12 @@ class LearnerLoop:
             try:
                 if not (self._formed and self.group.size):
                     self._form_group()
-                decision = self.group.begin(over, values=self.paths.first_counts)
+                decision = self.group.begin(over, values=self.paths.counts.values)
             except GroupChanged as error:
                 _LOG.warning("the learners form a new group: %s", error)
                 continue
-            self._follow(decision)
-            return decision.done
-
-    def _follow(self, decision: GroupDecision) -> None:
-        """Keeps the counts of learner 0 in all other learners, which have no record."""
-        if self._record is None:
             self.paths.follow_counts(decision.largest)
+            return decision.done
 
     def _train_round(
         self,
@@ -214,9 +211,9 @@ class LearnerLoop:
             hold=over or any(path.waits_for_data(batch) for path in paths.all()),
             checkpoint=checkpoint,
             total_steps=self._live.stop.environment_steps if record is not None else None,
-            values=paths.first_counts,
+            values=paths.counts.values,
         )
-        self._follow(round_)
+        paths.follow_counts(round_.largest)
         algorithm: Any = paths.algorithm
         algorithm.total_steps = round_.total_steps
 
@@ -287,7 +284,7 @@ class LearnerLoop:
         context, paths = self._context, self.paths
 
         def set_state(state: dict[str, Any]) -> None:
-            paths.set_common_state(state, first=context.index == 0)
+            paths.set_common_state(state)
             self._published = -1
             self.publish()
 

@@ -35,7 +35,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class Run(LearnerLoop):
-    """The run in a learner. The first learner keeps the record, and the others report counts to it.
+    """The run in a learner. The first learner keeps the record. The group's rounds carry the counts of the others, which
+    report the returns of their episodes.
 
     If a learner dies, its next incarnation restarts the function. The state (all of `world.run`'s
     state, and the counts of `update`) is copied from a live learner, or read from the newest
@@ -54,7 +55,7 @@ class Run(LearnerLoop):
         super().__init__(context, live, endpoint, device)
         self.discards = Discards()
         """Episodes that samplers have discarded."""
-        # Learners without the record report their counters to the first one.
+        # Learners without the record report returns and discarded episodes to the first one.
         self._counters = StepCounters()
         if first is not None:
             self._report = RepeatedCall(first, REPORT, endpoint, self._news)
@@ -126,10 +127,11 @@ class Run(LearnerLoop):
             TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
         stats = checked_stats(steps, returns, episodes, lag)
+        self.paths.counts.add(stats.steps, stats.episodes)
         if self._record is not None:
             self.paths.received.append(stats)
-        else:
-            self._counters.add(stats.steps, stats.episodes, stats.returns)
+        elif stats.returns.numel():
+            self._counters.add(0, 0, stats.returns)
 
     def update(
         self,

@@ -17,6 +17,7 @@ from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
 from rltraining_trainer.world.data_path import DataPath
+from rltraining_trainer.world.learner_counts import LearnerCounts
 
 
 class Stateful(Protocol):
@@ -97,8 +98,10 @@ class UserState:
 class RunPaths:
     """The algorithm and the data paths of a run, as the record and the group of learners see them."""
 
-    def __init__(self, models: ModelServer, samplers: Callable[[], int], *, alone: bool) -> None:
-        """``alone``: there is no other learner with a state that could include earlier reports."""
+    def __init__(
+        self, models: ModelServer, samplers: Callable[[], int], *, index: int, learners: int
+    ) -> None:
+        """``index``: this learner, of this number of ``learners``."""
         self.algorithm: Trainable = UserState(None, {})
         self.paths: dict[str, DataPath] = {}
         self.other_warnings: Callable[[], Iterable[Warning]] = tuple
@@ -106,14 +109,16 @@ class RunPaths:
         self.own_warnings: list[Warning] = []
         """Problems that the algorithm has reported."""
         self.received: list[StatsDelta] = []
-        """Steps that this learner has counted since the last look."""
-        self._first_counts: tuple[float, float] = 0.0, 0.0  # without the counts in `received`
+        """In learner 0: the counts of all learners, without reports, since the last look."""
+        self.counts = LearnerCounts(index, learners)
+        """All counts of each learner, without reports, according to the newest round."""
         self.moments: list[Tensor] = []
         """Moments of observations that samplers have reported, and that are not merged yet."""
+        alone = learners == 1  # there is no other learner with a state that could include earlier reports
         self.reports = SamplerReports(
             models, self._announce, self._insert_limit, samplers, ignores_earlier=alone
         )
-        """Reports of samplers and of the other learners."""
+        """Reports of samplers and, without counts, of the other learners."""
 
     def all(self) -> Iterable[DataPath]:
         return self.paths.values()
@@ -133,29 +138,25 @@ class RunPaths:
         """Whether only learner 0 decides that there is enough data for an update."""
         return any(path.leads for path in self.all())
 
-    @property
-    def first_counts(self) -> tuple[float, float]:
-        """Steps and episodes that learner 0 has counted itself, without reports, according to the newest round.
+    def follow_counts(self, largest: Sequence[float], *, late: bool = False) -> None:
+        """Keeps the counts of all learners that a round or a state carried. Learner 0 records their increase.
 
-        Updates with these steps survive a restart of learner 0 in the state of other learners. So must the counts.
+        ``late``: see `StatsDelta`.
         """
-        steps, episodes = self._first_counts
-        return (
-            steps + sum(one.steps for one in self.received),
-            episodes + sum(one.episodes for one in self.received),
-        )
+        steps, episodes = self.counts.follow(largest)
+        if self.counts.index == 0 and (steps or episodes):
+            self.received.append(StatsDelta(steps, torch.zeros(0), episodes, None, late))
 
-    def follow_counts(self, first_counts: Sequence[float]) -> None:
-        """Keeps the counts of learner 0, in another learner."""
-        self._first_counts = first_counts[0], first_counts[1]
+    def take_received(self) -> list[StatsDelta]:
+        """Returns the counts of the learners since the last call."""
+        received, self.received = self.received, []
+        return received
 
     def take_stats(self) -> list[StatsDelta]:
-        """Returns the steps that were counted since the last call."""
-        self._first_counts = self.first_counts
-        received, self.received = self.received, []
+        """Returns the counts of the learners, and the news of all reports, since the last call."""
         news = self.reports.take()
         self.moments += [one.moments for one in news if one.moments.numel()]
-        return received + news
+        return self.take_received() + news
 
     def metrics(self) -> Numbers:
         return {name: value for path in self.all() for name, value in path.metrics().items()}
@@ -174,7 +175,7 @@ class RunPaths:
         return {
             "reports": self.reports.get_state(),
             "moments": list(self.moments),
-            "first_counts": self._first_counts,
+            "counts": list(self.counts.values),
             "paths": {name: path.get_state() for name, path in self.paths.items()},
         }
 
@@ -185,7 +186,7 @@ class RunPaths:
         self.received = []  # counts of an update that is discarded
         self.reports.set_state(state["reports"])
         self.moments = list(state["moments"])
-        self.follow_counts(state.get("first_counts", (0, 0)))  # a checkpoint of an earlier version has none
+        self.counts.set(state.get("counts", ()))  # a checkpoint of an earlier version has none
         for name, path in self.paths.items():
             path.set_state(paths[name])
 
@@ -205,17 +206,14 @@ class RunPaths:
 
     def get_common_state(self) -> dict[str, Any]:
         paths = {name: path.get_common_state() for name, path in self.paths.items()}
-        return {"learner": self.get_learner_state(), "first_counts": self.first_counts, "paths": paths}
+        return {"learner": self.get_learner_state(), "counts": list(self.counts.values), "paths": paths}
 
-    def set_common_state(self, state: dict[str, Any], *, first: bool) -> None:
-        """Takes over the state of another learner. ``first``: this is learner 0, which counts the steps that it has missed."""
-        steps, episodes = (
-            int(known - own) for known, own in zip(state["first_counts"], self.first_counts, strict=True)
-        )
-        if not first:
-            self.follow_counts(state["first_counts"])
-        elif steps > 0:
-            self.received.append(StatsDelta(steps, torch.zeros(0), max(0, episodes), None, late=True))
+    def set_common_state(self, state: dict[str, Any]) -> None:
+        """Takes over the state of another learner. Learner 0 then counts the steps that it has missed."""
+        if self.shares_whole:
+            self.follow_counts(state["counts"], late=True)
+        else:
+            self.counts.set(state["counts"])  # all roll back to the checkpoint of learner 0
         self.algorithm.set_state(state["learner"])
         for name, path in self.paths.items():
             path.set_common_state(state["paths"][name])
