@@ -138,7 +138,8 @@ def run(
 
     With --sweep or --seeds the command runs a sweep: a run for each value, combination of values,
     and seed, one after another, and at the end one table and one picture of all. A failed run does
-    not end the sweep. After Ctrl-C, --resume runs the rest.
+    not end the sweep. After Ctrl-C, --resume runs the rest. With --resume and other stop rules, such as
+    --set stop.environmentSteps=2e6, the runs of a sweep train longer.
 
     Exit code: 0 when the job succeeded, 1 when it failed, or a run of a sweep did, 2 when the
     manifest or the command is invalid, 130 after Ctrl-C (143 after SIGTERM).

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import CONTROLLER_NAME
 
 from rltraining import curve, history, summary, workdir
@@ -152,12 +153,16 @@ def check_not_succeeded(file: JobFile, folder: Path) -> None:
         return
     if before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
         return
-    # The message begins with the rule that was met.
-    rule = re.match(r"stop\.\w+", before.status.message or "")
     raise UsageError(
         f"this run has succeeded already ({before.status.message}); "
-        f"to continue training, change the rule: --set {rule[0] if rule else 'stop.environmentSteps'}=..."
+        f"to continue training, change the rule: --set stop.{met_rule(before) or 'environmentSteps'}=..."
     )
+
+
+def met_rule(job: RLTrainingJob) -> str | None:
+    """Returns the rule below `spec.stop` that ended a job, or None. The status message begins with it."""
+    rule = re.match(r"stop\.(\w+)", job.status.message or "")
+    return rule[1] if rule else None
 
 
 def check_runs_here(file: JobFile) -> None:

@@ -62,3 +62,10 @@ def test_a_sweep_outlives_a_run_that_fails_and_goes_on_after_ctrl_c(tmp_path: Pa
     ]
     assert all(run["steps"] >= 10_000 for run in points[0]["runs"])
     assert (sweep / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+    ended = rltrain(tmp_path, "run", sweep, "--resume", "--set", "stop.environmentSteps=20000")
+    assert ended.code == 1, ended
+    assert [phase_of(sweep / name) for name in FAILS + LEARNS] == ["Failed"] * 2 + ["Succeeded"] * 2
+    assert (sweep / FAILS[0] / "status.json").read_bytes() == over
+    points = json.loads((sweep / "comparison.json").read_text())["points"]
+    assert all(run["steps"] >= 20_000 for run in points[0]["runs"])

@@ -44,7 +44,8 @@ class Row:
 
     @property
     def has_goal(self) -> bool:
-        return any(run.has_goal for run in self.runs)
+        # A failed run of a sweep that was resumed with other stop rules still has the earlier ones.
+        return any(run.has_goal for run in self.counted or self.runs)
 
     @property
     def reached(self) -> int:

@@ -22,6 +22,7 @@ from rltraining.errors import Exit, UsageError
 from rltraining.plain import print_line
 from rltraining.summary import shown
 from rltraining.sweep import folder as sweep_folder
+from rltraining.sweep import stop_rules
 from rltraining.sweep.display import choose
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import SweepPlan, plan
@@ -42,13 +43,15 @@ def run(options: single.RunOptions) -> int:
         now = datetime.now().astimezone()
         folder = options.workdir or workdir.create_default(f"{planned.name}-sweep", now)
         sweep_folder.check(folder, options.mode, planned)
-    # Lock the folder, write a new sweep into it, and run it.
+    # Lock the folder, write a new sweep or other stop rules into it, and run it.
     with workdir.locked(folder):
         if planned is not None:
             sweep_folder.check(folder, options.mode, planned)
             with workdir.written(folder):
                 sweep_folder.clear(folder)
                 sweep_folder.write(folder, planned)
+        elif options.changes:
+            stop_rules.change(folder, options.changes)
         return _execute(folder, options)
 
 
@@ -66,9 +69,11 @@ def _planned(options: single.RunOptions) -> SweepPlan:
 def _resumed(options: single.RunOptions) -> Path:
     folder = single.resumed_folder(options)
     if options.sweep or folder is None or not workdir.holds_sweep(folder):
-        raise UsageError("--resume: a resumed sweep uses its original jobs: rltrain run FOLDER --resume")
-    if options.changes:
-        raise UsageError("--set and --seed: a resumed sweep uses its original jobs: leave them out")
+        raise UsageError(
+            "--resume: a resumed sweep uses its original jobs: leave out --sweep and --seeds: "
+            "rltrain run FOLDER --resume"
+        )
+    stop_rules.check(options.changes)
     if options.workdir is not None and options.file is not None:
         raise UsageError("FILE: a resumed sweep uses its original jobs: leave it out")
     return folder

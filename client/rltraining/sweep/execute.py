@@ -19,6 +19,7 @@ from rltraining.log_file import logging_to
 from rltraining.observer import STOPPING
 from rltraining.session import TRAINER, Interrupt, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
+from rltraining.sweep import stop_rules
 from rltraining.sweep.display import SweepDisplay
 from rltraining.sweep.folder import RUNTIME_LOG, run_names
 from rltraining.sweep.plan import title_of
@@ -45,7 +46,10 @@ class Execution:
             job = workdir.last_state(folder / name) or load(str(folder / name / JOB_FILE)).job
             self._title = self._title or title_of(job)
             self._code = JobFile(job).code_folder  # the same for all runs, which have one manifest
-            self._rows[name] = stored_row(name, job)
+            continues = job.status.phase == "Succeeded" and stop_rules.continues(
+                job, load(str(folder / name / JOB_FILE)).job
+            )
+            self._rows[name] = stored_row(name, job, continues=continues)
             if self._rows[name].phase in OVER and not _is_drawn(folder / name):
                 # The sweep was killed before drawing it.
                 self.undrawn.append((folder / name, Snapshot(job, 0.0)))

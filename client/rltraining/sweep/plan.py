@@ -72,7 +72,7 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
         else:
             files.append(_marked(loaded, sweep, len(files), point))
     if problems:
-        raise UsageError(*(_prefixed(problem, of, len(grid)) for problem, of in problems.items()))
+        raise UsageError(*(prefixed(problem, of, len(grid)) for problem, of in problems.items()))
     return SweepPlan(sweep, tuple(map(PlannedRun, names, files)))
 
 
@@ -125,7 +125,7 @@ def _marked(file: JobFile, sweep: str, number: int, point: Point) -> JobFile:
     return replace(file, job=file.job.model_copy(update={"metadata": marked}))
 
 
-def _prefixed(problem: str, names: Sequence[str], total: int) -> str:
+def prefixed(problem: str, names: Sequence[str], total: int) -> str:
     """Prefixes a problem with the points that have it, unless all have it."""
     if len(names) == total:
         return problem

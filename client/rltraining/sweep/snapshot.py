@@ -78,10 +78,12 @@ def row_of(name: str, snapshot: Snapshot) -> Row:
     )
 
 
-def stored_row(name: str, job: RLTrainingJob) -> Row:
-    """Returns the row of a run that does not run: it is over or waiting."""
+def stored_row(name: str, job: RLTrainingJob, *, continues: bool) -> Row:
+    """Returns the row of a run that does not run: it is over or waiting.
+
+    `continues`: whether it has succeeded by earlier stop rules, and waits to be continued by others."""
     status = job.status
-    if status.completion_time is None:
+    if continues or status.completion_time is None:
         return Row(name, point_of(job), steps=status.progress.environment_steps)
     started = status.start_time or status.completion_time
     return row_of(name, Snapshot(job, (status.completion_time - started).total_seconds()))

@@ -70,6 +70,12 @@ def test_without_a_goal_the_higher_return_is_better_and_who_has_none_is_last() -
     assert order(*runs) == ["2", "4", "1", "3"]
 
 
+def test_a_failed_run_with_an_earlier_goal_gives_the_others_none() -> None:
+    runs = [run(1, 0, 480.0), run(1, 1, phase="Failed", has_goal=True)]
+    assert "GOAL" not in table(rows(runs))
+    assert "GOAL" in table(rows(runs[1:]))
+
+
 def test_with_a_goal_more_runs_that_reach_it_then_fewer_steps_are_better() -> None:
     given = [
         *((1, 480, 100, True), (1, 90, 9000, False), (2, 476, 3000, True), (2, 476, 5000, True)),

@@ -18,6 +18,7 @@ from rltraining.compare.row import rows
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
 from rltraining.sweep import folder as sweep_folder
+from rltraining.sweep import stop_rules
 from rltraining.sweep.command import keep
 from rltraining.sweep.display import Lines, render
 from rltraining.sweep.execute import Execution
@@ -67,6 +68,12 @@ def test_what_cannot_be_swept_or_gone_on_with(swept: Path, file: Path) -> None:
         (f"{one} --seeds 2 --resume", "--resume: a resumed sweep uses its original jobs"),
         (f"{swept} --resume --seeds 2", "--resume: a resumed sweep uses its original jobs"),
         (f"{swept} --resume --seed 2", "--set and --seed: a resumed sweep uses its original jobs"),
+        (f"{swept} --resume --seed 2", "leave out spec.seed, or start a new sweep"),
+        (
+            f"{swept} --resume --set stop.seconds=9 --set sampler.replicas=2",
+            "leave out spec.sampler.replicas",
+        ),
+        (f"{swept} --resume --set stop.seconds", "--set stop.seconds: must be path=value"),
         (f"{file} --resume --workdir {swept}", "FILE: a resumed sweep uses its original jobs"),
         ("--seeds 2", "FILE is missing: name the manifest to sweep"),
         (f"{file} --parallel 2", "--parallel: is for sweeps: add --sweep or --seeds"),
@@ -116,6 +123,62 @@ def test_what_was_over_when_rltrain_was_killed_still_gets_its_picture(swept: Pat
         os.utime(picture, (then + 0.1, then + 0.1))
     execution = Execution(swept, Lines(io.StringIO()))
     assert [path.name for path, _ in execution.undrawn] == ["seed=1", "seed=2"]
+
+
+def ended(run: Path, phase: str, message: str) -> None:
+    """Writes the state of a run that is over."""
+    status = {"phase": phase, "message": message, "completionTime": "2026-11-21T01:43:00Z"}
+    over = load(str(run / "job.yaml")).job.to_dict() | {"status": status}
+    (run / "status.json").write_text(json.dumps(over))
+
+
+def phases(swept: Path) -> list[str]:
+    """The phases with which a resumed sweep starts."""
+    return [row.phase for row in Execution(swept, Lines(io.StringIO())).snapshot.rows]
+
+
+def test_other_stop_rules_continue_the_runs_that_were_ended_by_one_of_the_earlier_ones(swept: Path) -> None:
+    stop_rules.change(swept, ("stop.environmentSteps=1000", "stop.seconds=60"))
+    ended(swept / "seed=0", "Succeeded", "stop.environmentSteps is met: 1,000 steps of 1,000")
+    ended(swept / "seed=1", "Succeeded", "stop.seconds is met: 60 s of 60")
+    ended(swept / "seed=2", "Failed", "the maze has no exit")
+    assert phases(swept) == ["Succeeded", "Succeeded", "Failed"]
+    stop_rules.change(swept, ("spec.stop.environmentSteps=2000",))
+    for name in NAMES:
+        stop = load(str(swept / name / "job.yaml")).job.spec.stop
+        assert (stop.environment_steps, stop.seconds) == (2000, 60)
+    assert phases(swept) == ["Waiting", "Succeeded", "Failed"]
+    stop_rules.change(swept, ("stop={environmentSteps: 2000}",))
+    assert phases(swept) == ["Waiting", "Waiting", "Failed"]
+
+
+def test_a_run_that_ended_by_no_rule_continues_with_any_other_rule(swept: Path) -> None:
+    ended(swept / "seed=0", "Succeeded", "the algorithm has returned")
+    assert phases(swept)[0] == "Succeeded"
+    stop_rules.change(swept, ("stop.environmentSteps=2000",))
+    assert phases(swept)[0] == "Waiting"
+
+
+def test_stop_rules_that_cannot_be_used_change_no_manifest(swept: Path, file: Path) -> None:
+    def manifests() -> list[str]:
+        return [path.read_text() for path in sorted(swept.glob("*/job.yaml"))]
+
+    before = manifests()
+    assert refused("run", swept, "--resume", "--set", "stop.environmentSteps=0") == (
+        "spec.stop.environmentSteps: must be at least 1, got 0"
+    )
+    with workdir.locked(swept / "seed=2"):
+        told = refused("run", swept, "--resume", "--set", "stop.environmentSteps=9")
+    assert told.endswith("seed=2: another rltrain is running in it")
+    assert manifests() == before
+    sweep_folder.clear(swept)
+    sweep_folder.write(swept, plan(str(file), (), Request(("stop.environmentSteps=10,20",))))
+    before = manifests()
+    for change in ("stop.environmentSteps=9", "stop={seconds: 9}"):
+        assert refused("run", swept, "--resume", "--set", change).endswith(
+            "the runs of this sweep differ in spec.stop.environmentSteps: leave it out, or start a new sweep"
+        )
+    assert manifests() == before
 
 
 def test_a_sweep_with_few_seeds_ends_with_a_warning(swept: Path) -> None:
