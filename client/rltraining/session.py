@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ TRAINER = "rltraining_trainer.roles.main:main"
 memory."""
 PERIOD = 0.25
 """Seconds between two snapshots."""
+REPEAT_SECONDS = 1.0
+"""Time in which a second SIGTERM or SIGHUP is the same request as the first."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -111,23 +114,30 @@ class StopRequest:
 
 class Interrupt(StopRequest):
     """Handles signals: the first SIGINT, SIGTERM or SIGHUP stops all runs in order, the second ends
-    this process and its children immediately."""
+    this process and its children immediately.
+
+    `timeout` and shells send a signal to the command and to its process group, which is one request."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         """Installs the signal handlers. `leave` restores the terminal."""
         super().__init__()
         self._leave = leave
+        self._asked_at = 0.0
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._handle, number)
 
     def _handle(self, number: int) -> None:
+        now = time.monotonic()
         if self.number is not None:
+            if number == self.number != signal.SIGINT and now - self._asked_at < REPEAT_SECONDS:
+                return
             self._leave()
             with suppress(OSError):  # the terminal may be gone
                 sys.stdout.flush()
             os._exit(128 + number)  # the template of the processes detects this exit and kills them
+        self._asked_at = now
         self.ask(number)
 
 
