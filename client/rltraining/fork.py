@@ -26,6 +26,8 @@ def fork(
     """Trains from a checkpoint of the run in a folder. Returns the exit code. Raises UsageError."""
     if not workdir.holds_run(folder):
         raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
+    if workdir_ is not None and workdir_.resolve() == folder.resolve():
+        raise UsageError(f"--workdir {workdir_}: is the folder of the run to begin from: name another folder")
     file = folder / workdir.JOB_FILE
     if load(str(file)).job.spec.checkpoint.uri is not None:
         raise UsageError(

@@ -43,3 +43,13 @@ def test_a_folder_with_spaces_in_its_path_can_be_forked(
 
     job = load(str(begun[0].file), begun[0].changes).job
     assert job.spec.checkpoint.resume_from == f"file://{checkpoint}"
+
+
+def test_a_run_is_not_replaced_by_its_own_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run" / "checkpoints" / "step-000000000100").mkdir(parents=True)
+    load("cartpole-impala").save(tmp_path / "run" / "job.yaml")
+    monkeypatch.chdir(tmp_path)
+    for workdir in ("run", tmp_path / "run"):
+        told = refused("fork", "run", "--workdir", workdir, "--overwrite")
+        assert told == f"--workdir {workdir}: is the folder of the run to begin from: name another folder"
+    assert (tmp_path / "run" / "checkpoints" / "step-000000000100").is_dir()
