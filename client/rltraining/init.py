@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -56,7 +57,7 @@ def init(folder: Path, name: str | None) -> None:
         say(f"{folder / path}{' ' * (width - len(path))}  {template.about}")
     say("\nnext:")
     if folder.resolve() != Path.cwd():
-        say(f"  cd {folder}")
+        say(f"  cd {shlex.quote(str(folder))}")
     say("  rltrain run job.yaml\n  pip install pytest && pytest")
 
 

@@ -36,6 +36,7 @@ def test_it_writes_a_project_of_the_folders_name_and_names_its_files(
     assert lines[-3:] == ["next:", "  rltrain run job.yaml", "  pip install pytest && pytest"]
     assert {path.name for path in (tmp_path / "new").iterdir()} == FILES
     assert load("job.yaml").job.metadata.name == "client-test-maze"
+    assert "  cd 'my maze'" in succeeded("init", "my maze", "--name", "client-test-maze").splitlines()
 
 
 def test_a_name_that_yaml_takes_for_something_else_is_a_name(tmp_path: Path) -> None:
