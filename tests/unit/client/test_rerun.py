@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from command_line import refused
 from rltraining.jobfile import load
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.roles.rerun import changed
 
 
 def test_folders_without_a_run_or_a_recording_are_explained(tmp_path: Path) -> None:
@@ -16,3 +19,11 @@ def test_folders_without_a_run_or_a_recording_are_explained(tmp_path: Path) -> N
     assert refused("rerun", tmp_path, "--from", "3", "--to", "2") == "--to 2: is before --from 3"
     error = refused("rerun", tmp_path, code=1)
     assert "nothing is recorded: train with --set recording.megabytes=256" in error
+
+
+def test_another_algorithm_cannot_make_the_updates() -> None:
+    recorded = load("cartpole-ppo").job
+    slower = load("cartpole-ppo", ["algorithm.ppo.learningRate=1e-5"]).job
+    assert changed(recorded, slower) is slower
+    with pytest.raises(BadConfiguration, match="the updates are those of ppo, which impala cannot make"):
+        changed(recorded, load("cartpole-ppo", ["algorithm=impala"]).job)

@@ -116,10 +116,9 @@ class Rerun:
         """
         assert frames.next is not None
         state = frames.next
+        job = RLTrainingJob.model_validate_json(state["job"], extra="ignore")
         if self.change is not None:
-            job = self.change(state["job"])
-        else:
-            job = RLTrainingJob.model_validate_json(state["job"], extra="ignore")
+            job = changed(job, self.change(state["job"]))
         if reached is not None and reached.updates != state["update"]:
             self.gaps.append(state["update"])
         elif reached is not None:
@@ -142,6 +141,16 @@ class Rerun:
         frames = files.frames_from(files.start_of(self.first))
         numbers = (frame["update"] for frame in frames if frame["kind"] == "update")
         return max((number for number in numbers if self.last is None or number <= self.last), default=-1)
+
+
+def changed(recorded: RLTrainingJob, job: RLTrainingJob) -> RLTrainingJob:
+    """Returns the changed job. Raises BadConfiguration if its algorithm cannot learn from the recorded data."""
+    name, other = recorded.spec.algorithm.name, job.spec.algorithm.name
+    if name != other:
+        raise BadConfiguration(
+            f"--set algorithm: the updates are those of {name}, which {other} cannot make: leave it out"
+        )
+    return job
 
 
 class Frames:
