@@ -53,6 +53,9 @@ class Chaos:
         await cluster.until(
             key, lambda job: job.status.phase == "Running" and bool(job.status.progress.environment_steps)
         )
+        present = {pod.role for pod in cluster.pods(key)}
+        for role in dict.fromkeys(each.role for each in self._disturbances if each.role not in present):
+            self._print(f"the job has no process of the role {role}")
         seed = cluster.job(key).spec.seed if self._seed is None else self._seed
         async with asyncio.TaskGroup() as group:
             for number, disturbance in enumerate(self._disturbances):

@@ -93,7 +93,7 @@ def kinds(occurrences: Sequence[Occurrence]) -> list[Kind]:
 def table(occurrences: Sequence[Occurrence]) -> list[str]:
     """Returns a line for each kind of disturbance."""
     if not occurrences:
-        return ["chaos: nothing was disturbed: the run ended first"]
+        return ["chaos: nothing was disturbed: the run ended first, or has no process of these roles"]
     return [
         ", ".join(filter(None, (f"chaos: {kind.name}", kind.count, kind.recovery)))
         for kind in kinds(occurrences)
