@@ -186,14 +186,22 @@ def _learners(rows: Iterable[Row]) -> list[RunEvent]:
     """Returns the times at which another incarnation of the learner continued the run."""
     return [
         RunEvent(
-            datetime.fromtimestamp(after["time"], UTC),
+            when,
             "Normal",
             "LearnerResumed",
             f"A restarted learner resumed at step {count(after['environmentSteps'])} or a little before",
         )
         for before, after in pairwise(rows)
-        if before.get("run") != after.get("run") and history.number(after, "time") is not None
+        if before.get("run") != after.get("run") and (when := _moment(after)) is not None
     ]
+
+
+def _moment(row: Row) -> datetime | None:
+    """Returns the time of a measurement, or None if it is missing or damaged."""
+    try:
+        return datetime.fromtimestamp(row["time"], UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def _with_transitions(job: RLTrainingJob, events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:

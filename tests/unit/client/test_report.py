@@ -146,6 +146,13 @@ def test_figures_that_are_no_numbers_or_do_not_add_up_are_not_hidden(run: WriteR
     assert page.has("9 pushed = 6 used + 5 dropped + 3 queueddoes not add up: 14 are accounted for")
 
 
+def test_a_resume_at_a_damaged_time_is_left_out(run: WriteRun) -> None:
+    damaged = [point(i, run=str(i), time=time) for i, time in enumerate((1e9, 1e300, "noon", 1.1e9))]
+    page = page_of(run(damaged, **END))
+    assert page.has("resumed at step 3,000 or a little before")
+    assert not page.has("resumed at step 1,000 or")
+
+
 def test_an_algorithm_of_ones_own_is_called_by_its_module(run: WriteRun) -> None:
     folder = run([])
     state = json.loads((folder / "status.json").read_text())
