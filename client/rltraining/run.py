@@ -194,13 +194,21 @@ def _finish(last: Snapshot, folder: Path, options: RunOptions) -> int:
         with suppress(OSError):
             complain(summary.failure(last.status).rstrip())
     named = options.resume or options.workdir is not None
-    text = summary.summary(last, folder, has_curve=has_curve, changes=options.changes, named=named)
+    text = summary.summary(
+        last, folder, has_curve=has_curve, changes=options.changes, named=named, file=_manifest(options)
+    )
     print_line(text, sys.stdout)
     draw(last, folder)
     warn_of_old_status(last, folder)
     if last.stopped_by and last.signal is not None:
         return 128 + last.signal
     return Exit.FAILED if failed else Exit.OK
+
+
+def _manifest(options: RunOptions) -> str | None:
+    """Returns the manifest of the command, or None if the command names a folder to resume."""
+    file = options.file
+    return None if file is None or workdir.holds_run(Path(file)) else file
 
 
 def warn_of_old_status(last: Snapshot, folder: Path) -> None:

@@ -12,7 +12,7 @@ from rltraining_api.status import ReplayStatus, Status
 
 from rltraining import built_in
 from rltraining.curve import CURVE_FILE
-from rltraining.jobfile import source_of
+from rltraining.jobfile import STDIN, source_of
 from rltraining.snapshot import Snapshot
 from rltraining.units import clock, count, plural, score, short
 from rltraining.workdir import BEST_POLICY, JOB_FILE, holds_policy, newest_checkpoint
@@ -27,10 +27,17 @@ def failure(status: Status) -> str:
 
 
 def summary(
-    snapshot: Snapshot, folder: Path, *, has_curve: bool, changes: Sequence[str] = (), named: bool = False
+    snapshot: Snapshot,
+    folder: Path,
+    *,
+    has_curve: bool,
+    changes: Sequence[str] = (),
+    named: bool = False,
+    file: str | None = None,
 ) -> str:
     """Summarizes a run in a few lines: how it ended, its results, where they are, and the next
-    commands, which repeat the `changes` of --set. `named`: whether the user named the folder."""
+    commands, which repeat the `changes` of --set. `named`: whether the user named the folder. `file`: the
+    manifest of the command, if the run did not begin with that of its own folder."""
     step = newest_checkpoint(folder)
     rows = [*results(snapshot, step), *_places(folder, has_curve)]
     headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
@@ -39,7 +46,7 @@ def summary(
             "",
             *block(f"{headline}: {snapshot.title}", rows),
             "",
-            *_advice(snapshot, folder, step, changes, named),
+            *_advice(snapshot, folder, step, changes, named, file),
         ]
     ).rstrip()
 
@@ -147,7 +154,12 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
 
 
 def _advice(
-    snapshot: Snapshot, folder: Path, checkpoint: int | None, changes: Sequence[str], named: bool
+    snapshot: Snapshot,
+    folder: Path,
+    checkpoint: int | None,
+    changes: Sequence[str],
+    named: bool,
+    file: str | None,
 ) -> list[str]:
     here = shlex.quote(shown(folder))
     resume = f"rltrain run {here} --resume"
@@ -157,7 +169,8 @@ def _advice(
             return [f"Start again (no checkpoint was written yet):  {resume}"]
         return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Continue:  {resume}"]
     if snapshot.status.phase == "Failed":
-        manifest = _named(source_of(snapshot.job))
+        # A fork has the manifest of another run, which is not the file from which that run was started.
+        manifest = shlex.quote(file) if file not in (None, STDIN) else _named(source_of(snapshot.job))
         changes = "".join(f" --set {shlex.quote(change)}" for change in changes)
         known = snapshot.status.checkpoint.step if snapshot.status.checkpoint else 0
         # A checkpoint of step 0 has nothing to continue.

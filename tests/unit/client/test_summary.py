@@ -183,6 +183,11 @@ def test_after_a_failure_before_the_first_update_one_begins_again(folder: Path) 
     assert "--resume" not in text
 
 
+def test_after_a_failure_of_a_fork_it_begins_again_with_the_manifest_of_the_other_run(folder: Path) -> None:
+    text = text_of(snapshot("Failed"), folder, file="my runs/first/job.yaml")
+    assert text.endswith("Try again after fixing the error:  rltrain run 'my runs/first/job.yaml'")
+
+
 def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
     (folder / "checkpoints" / "step-5").mkdir(parents=True)
     last = snapshot("Failed")
