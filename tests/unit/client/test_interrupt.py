@@ -15,7 +15,7 @@ from rltraining.session import SIGNALS, Interrupt
 def exit_codes(numbers: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The codes with which a run would end at once after these signals."""
     codes: list[int] = []
-    monkeypatch.setattr(session.os, "_exit", codes.append)
+    monkeypatch.setattr(os, "_exit", codes.append)
     earlier = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
 
     async def receive() -> None:
