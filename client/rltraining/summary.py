@@ -37,7 +37,7 @@ def summary(
 ) -> str:
     """Summarizes a run in a few lines: how it ended, its results, where they are, and the next
     commands, which repeat the `changes` of --set. `named`: whether the user named the folder. `file`: the
-    manifest of the command, if the run did not begin with that of its own folder."""
+    manifest of the command, or None if the command resumes a folder."""
     step = newest_checkpoint(folder)
     rows = [*results(snapshot, step), *_places(folder, has_curve)]
     headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
