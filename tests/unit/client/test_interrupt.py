@@ -1,4 +1,4 @@
-"""Signals that stop a run: the first in order, the second at once."""
+"""Signals that stop a run: the first in order, the second immediately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining.session import SIGNALS, Interrupt
 
 
 def exit_codes(numbers: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The codes with which a run would end at once after these signals."""
+    """The codes with which a run would end immediately after these signals."""
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     earlier = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}

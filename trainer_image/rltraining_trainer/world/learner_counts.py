@@ -44,7 +44,7 @@ class LearnerCounts:
         return grown[0], grown[1]
 
     def set(self, values: Iterable[float]) -> None:
-        """Replaces all pairs, for example by those of a checkpoint, which may have another number of learners."""
+        """Replaces all pairs, for example by the pairs of a checkpoint, which may have another number of learners."""
         known = [float(value) for value in values][: len(self._table)]
         self._table = known + [0.0] * (len(self._table) - len(known))
         self._added = [0, 0]
