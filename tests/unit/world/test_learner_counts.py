@@ -59,6 +59,19 @@ def test_a_restarted_learner_adds_its_counts_to_those_before() -> None:
     assert counts.values == (6, 0, 113, 6)
 
 
+def test_a_restarted_learner_adds_nothing_to_its_own_count_in_a_round() -> None:
+    # Learner 1 completed a round that learner 0 did not, and learner 2 has restarted with the state of learner 0.
+    tables = [LearnerCounts(index, 3) for index in range(3)]
+    for table, known in zip(tables, ((90, 4), (100, 5), (90, 4)), strict=True):
+        table.follow((0, 0, 0, 0, *known))
+    tables[2].add(200, 0)
+    for _ in range(2):
+        largest = [max(values) for values in zip(*(table.values for table in tables), strict=True)]
+        for table in tables:
+            table.follow(largest)
+    assert [table.values[4:] for table in tables] == [(290, 5)] * 3, "at most 100 + 200 steps, and 5 episodes"
+
+
 def test_large_counts_are_exact() -> None:
     counts = LearnerCounts(0, 2)
     counts.add(2**53 - 2, 0)

@@ -32,14 +32,17 @@ class LearnerCounts:
     def follow(self, largest: Sequence[float]) -> tuple[int, int]:
         """Takes over larger pairs, and returns by how many steps and episodes the table has grown.
 
-        A larger pair of this learner is from an earlier incarnation, so the counts of this one are added to it.
+        A larger pair of this learner is from an earlier incarnation, so the counts of this one are added to it. If only one
+        count is larger, the equal one may be from this learner itself, since a round takes the larger of each count.
         """
         if tuple(largest) == self.values:
             return 0, 0
-        before, own = self._table, slice(2 * self.index, 2 * self.index + 2)
+        before, own = self._table, range(2 * self.index, 2 * self.index + 2)
         self._table = [max(pair) for pair in zip(before, largest, strict=True)]
-        if self._table[own] != before[own]:
-            self._table[own] = [known + added for known, added in zip(largest[own], self._added, strict=True)]
+        if any(self._table[place] > before[place] for place in own):
+            for place, added in zip(own, self._added, strict=True):
+                if largest[place] != before[place]:
+                    self._table[place] = max(before[place], largest[place] + added)
         grown = [int(sum(self._table[place::2]) - sum(before[place::2])) for place in (0, 1)]
         return grown[0], grown[1]
 
