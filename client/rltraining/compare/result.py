@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,7 @@ def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoin
         source: Its sweep, or empty.
         curve: A more complete curve than the status contains.
     """
-    status, stop = job.status, job.spec.stop
-    has_goal = stop.mean_return is not None or stop.smoothed_return is not None
+    status = job.status
     points = tuple(status.curve if curve is None else curve)
     progress = status.progress.mean_return
     return Result(
@@ -98,7 +98,7 @@ def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoin
         values=(values_of(job) or {}) if source else {},
         alike=source or _without_seed(job),
         mean_return=points[-1].mean_return if progress is None and points else progress,
-        has_goal=has_goal,
+        has_goal=_has_goal(job),
         reached=status.phase == "Succeeded" and status.message.startswith(GOAL_MET),
         curve=points,
     )
@@ -106,7 +106,15 @@ def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoin
 
 def _of_run(folder: Path, source: str, name: str) -> Result:
     job = workdir.last_state(folder) or load(str(folder / JOB_FILE)).job
-    return of_job(job, source, name, history.curve(history.read(folder)))
+    result = of_job(job, source, name, history.curve(history.read(folder)))
+    with suppress(UsageError):  # a manifest of another version
+        # A run that a sweep with other stop rules does not continue still has the earlier ones in its status.
+        result = replace(result, has_goal=result.has_goal and _has_goal(load(str(folder / JOB_FILE)).job))
+    return result
+
+
+def _has_goal(job: RLTrainingJob) -> bool:
+    return job.spec.stop.mean_return is not None or job.spec.stop.smoothed_return is not None
 
 
 def _without_seed(job: RLTrainingJob) -> str:

@@ -159,6 +159,16 @@ def test_a_run_that_ended_by_no_rule_continues_with_any_other_rule(swept: Path) 
     assert phases(swept)[0] == "Waiting"
 
 
+def test_the_comparison_has_no_goal_that_other_stop_rules_have_removed(swept: Path) -> None:
+    stop_rules.change(swept, ("stop.environmentSteps=1000", "stop.meanReturn.atLeast=475"))
+    ended(swept / "seed=0", "Succeeded", "stop.environmentSteps is met: 1,000 environment steps of 1,000")
+    ended(swept / "seed=1", "Succeeded", "stop.meanReturn is met: the last 100 episodes returned 480")
+    assert [result.has_goal for result in of_folder(swept)] == [True] * 3
+    stop_rules.change(swept, ("stop.meanReturn=null",))
+    assert phases(swept) == ["Succeeded", "Waiting", "Waiting"]
+    assert [result.has_goal for result in of_folder(swept)] == [False] * 3
+
+
 def test_stop_rules_that_cannot_be_used_change_no_manifest(swept: Path, file: Path) -> None:
     def manifests() -> list[str]:
         return [path.read_text() for path in sorted(swept.glob("*/job.yaml"))]
