@@ -9,7 +9,12 @@ from gymnasium import spaces
 from rltraining_api.network import ImpalaCnn, Mlp, NatureCnn, Network
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
-from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
+from rltraining_trainer.networks.half_precision import (
+    HalfPrecisionTorso,
+    bfloat16_instructions,
+    half_precision_torso,
+)
+from rltraining_trainer.world.blocks import processor
 
 IMAGES = spaces.Box(0, 255, (4, 40, 44), np.uint8)
 NETWORKS = [
@@ -57,3 +62,19 @@ def test_acting_follows_each_update_and_leaves_the_network_as_it_is(network: Net
 
 def test_other_networks_have_no_such_copy() -> None:
     assert half_precision_torso(made(Network(mlp=Mlp())).torso) is None
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512_bf16", "found"),
+    [(True, True, "AMX"), (False, True, "AVX512_BF16"), (False, False, "")],
+)
+def test_only_processors_with_instructions_for_bfloat16_act_in_it(
+    amx: bool, avx512_bf16: bool, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
+    assert bfloat16_instructions() == found
+    assert (half_precision_torso(made(NETWORKS[0]).torso) is not None) == bool(found)
+    processor.cache_clear()
+    assert processor().endswith(found or torch.backends.cpu.get_cpu_capability())
+    processor.cache_clear()
