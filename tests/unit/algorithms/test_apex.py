@@ -12,7 +12,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, sac, split, td3
+from apex_learners import (
+    OBSERVATION,
+    WEIGHTS,
+    adam,
+    batch_for,
+    collector_and_learner,
+    ddpg,
+    dqn,
+    sac,
+    split,
+    td3,
+)
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex, Sac, Td3
@@ -326,6 +337,7 @@ def test_a_batch_is_discarded_if_a_learner_is_lost_at_any_step_of_the_update(
     world: Any = SimpleNamespace(
         settings=SimpleNamespace(replay=None, batch_size=len(WEIGHTS)),
         spec=SimpleNamespace(reproducible=None, environment=Environment(id="Bandit-v0")),
+        spaces=(OBSERVATION, None),
         replay=lambda *arguments, **options: replay,
         run=lambda algorithm: run,
     )

@@ -51,7 +51,7 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
                 return learner.step(None, reduce=reduce)[1]
             items: Any = batch.items
             if learner.updates == begun:
-                for warning in scale_warnings(world.spec, settings, items):
+                for warning in scale_warnings(world.spec, world.spaces[0], settings, items):
                     run.warn(warning.reason, warning.message)
             priorities, terms = learner.step(items, batch.weights, normalizer / largest, reduce)
         except BaseException:
