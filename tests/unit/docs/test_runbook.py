@@ -9,7 +9,7 @@ from docs_pages import DOCS, ROOT
 
 RUNBOOK = (DOCS / "operations" / "runbook.md").read_text()
 WORD = re.compile(r'"([A-Z][a-z]+[A-Za-z]*|OOMKilled)"')
-GIVEN = re.compile(r'\b(?:reason ?= ?|_checkpoint_condition\("\w+", )"([A-Z]\w+)"')
+GIVEN = re.compile(r'\b(?:reason ?= ?|_condition\("\w+", )"([A-Z]\w+)"')
 """The trainer's ways to give a reason: as a keyword, as a variable, or of a condition."""
 
 OPERATOR = ROOT / "operator" / "rltraining_operator"
