@@ -73,6 +73,15 @@ def test_a_run_of_which_no_episode_ends_has_a_warning() -> None:
     assert list(tracker.warnings()) == []
 
 
+def test_a_run_that_ends_before_its_first_update_has_a_warning() -> None:
+    tracker = ProgressTracker(STOP)
+    assert list(tracker.warnings(untrained=True)) == []  # the run has no steps either
+    tracker.add([delta(1.0, steps=2320)], now=100.0)
+    (warning,) = tracker.warnings(untrained=True)
+    assert warning.reason == "NothingLearned"
+    assert "over after 2,320 environment steps and before the first update" in warning.message
+
+
 def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
     tracker = ProgressTracker(STOP)
     tracker.add([delta(steps=500)._replace(late=True)], now=100.0)

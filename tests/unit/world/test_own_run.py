@@ -83,6 +83,20 @@ def test_a_warning_of_the_algorithm_is_in_the_report(begin: Begin) -> None:
     ]
 
 
+@pytest.mark.parametrize("updates", [0, 1])
+def test_a_run_that_ends_without_an_update_has_a_warning(begin: Begin, updates: int) -> None:
+    run = begin()
+    assert run.active()
+    assert run.report().warnings == ()
+    if updates:
+        run.update(120)
+    else:
+        run.count(120)
+    assert not run.active()
+    assert [one.reason for one in run.report().warnings] == ([] if updates else ["NothingLearned"])
+    run.close()
+
+
 class Moments:
     """Has a state like torch's optimizers, which load the compiler on first use, and that takes seconds."""
 

@@ -114,8 +114,21 @@ class ProgressTracker:
             policy_lag_p99=self._lag_percentile(99),
         )
 
-    def warnings(self) -> Iterator[Warning]:
-        """Yields a warning while no episode has ended after many steps, since returns are unknown."""
+    def warnings(self, *, untrained: bool = False) -> Iterator[Warning]:
+        """Yields a warning of a run without an update, and one while no episode has ended after many steps.
+
+        Without an episode that has ended, returns are unknown.
+
+        Args:
+            untrained: The run is over, and there was no update.
+        """
+        if untrained and self.environment_steps:
+            yield Warning(
+                reason="NothingLearned",
+                message=f"the run is over after {self.environment_steps:,} environment steps and before the first "
+                "update, so that the policy is untrained: raise the stop rule, or, with a replay, lower "
+                "replay.minimum, the number of items from which on the learner updates",
+            )
         if not self.episodes and self.environment_steps >= ENDLESS_STEPS:
             yield Warning(
                 reason="NoEpisodeEnds",

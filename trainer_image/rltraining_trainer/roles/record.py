@@ -314,7 +314,7 @@ class RunRecord:
                 f"{self._refused}; the run is over, and this is tried again for {LAST_WRITES_SECONDS:g} s"
             )
             yield Warning(reason="ResultsNotWritten", message=message)
-        yield from self.progress.warnings()
+        yield from self.progress.warnings(untrained=self.stop_reason is not None and not self._updates)
         yield from self._paths.warnings()
         if self._evaluations is not None:
             yield from self._evaluations.warnings()
