@@ -200,13 +200,13 @@ _IMPALA_VECTORS = _values(
     network=_TANH_64,
     environment__normalize=_NORMALIZE,
     environment__numEnvs=16,
-    **{"lambda": 0.95},
 )
 
 _IMPALA: dict[Preset, Values] = {
     "Atari": {
         **_values(
             "IMPALA paper, table G.1",
+            discount=0.99,
             unrollLength=20,
             updatesPerBatch=1,
             learningRate=6e-4,
@@ -228,7 +228,7 @@ _IMPALA: dict[Preset, Values] = {
     },
     "MuJoCo": {
         **_IMPALA_VECTORS,
-        **_values("IMPALA paper, table G.1", learningRate=6e-4),
+        **_values("IMPALA paper, table G.1", discount=0.99, learningRate=6e-4),
         **_values(
             "measured",
             unrollLength=32,
@@ -236,18 +236,20 @@ _IMPALA: dict[Preset, Values] = {
             clipRange=0.2,
             entropyCost=0.0,
             advantageNormalization=True,
+            **{"lambda": 0.95},
         ),
     },
     "Classic": {
         **_IMPALA_VECTORS,
+        **_values("SB3 zoo ppo.yml, LunarLander", discount=0.999, **{"lambda": 0.98}),
         **_values(
             "measured",
             unrollLength=16,
-            updatesPerBatch=4,
-            clipRange=None,
+            updatesPerBatch=8,
+            clipRange=0.2,
             learningRate=1e-3,
             entropyCost=0.01,
-            advantageNormalization=False,
+            advantageNormalization=True,
         ),
     },
 }

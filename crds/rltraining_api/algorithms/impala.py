@@ -23,7 +23,7 @@ from rltraining_api.fields import (
 class Impala(ApiModel):
     """Samplers send unrolls, the learner corrects for their older policy with v-trace (arXiv 1802.01561)."""
 
-    discount: Fraction = 0.99
+    discount: ByTask[Fraction] = 0.99
     """γ (paper: .99)."""
     unroll_length: ByTask[Count] = 20
     """T: steps of each environment in one unroll (paper: 20 for Atari, 100 for DMLab)."""
