@@ -71,7 +71,7 @@ def test_printed_jobs_can_be_used_again(file: Path) -> None:
     result = rltrain("validate", file, "--print")
     assert result.stderr.startswith("ok: ")
     assert load_manifest(result.stdout).spec == load_manifest(file).spec
-    assert "discount: 0.99" in result.stdout
+    assert "maxPolicyLag: 32" in result.stdout
     assert "learningRate" not in result.stdout, "the trainer's to fill in"
 
 
