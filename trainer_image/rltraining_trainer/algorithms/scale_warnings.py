@@ -51,7 +51,7 @@ def scale_warnings(
 
 
 def _largest_input(space: Space, observation: Tensor) -> float:
-    """Returns the largest number that an MLP receives of those that ``normalize.observations`` would change.
+    """Returns the largest number that an MLP receives, among the numbers that ``normalize.observations`` would change.
 
     Indices and images are not among them: the network encodes or scales them, as it does integers with usual bounds.
     """
