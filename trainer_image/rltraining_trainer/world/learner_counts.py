@@ -37,8 +37,10 @@ class LearnerCounts:
         """
         if tuple(largest) == self.values:
             return 0, 0
+        # Keep the larger counts.
         before, own = self._table, range(2 * self.index, 2 * self.index + 2)
         self._table = [max(pair) for pair in zip(before, largest, strict=True)]
+        # Add what this incarnation has counted to the counts of an earlier one.
         if any(self._table[place] > before[place] for place in own):
             for place, added in zip(own, self._added, strict=True):
                 if largest[place] != before[place]:
