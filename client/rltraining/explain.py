@@ -132,6 +132,7 @@ def _check_network(spec: JobSpec, spaces: Spaces) -> None:
             normalize=spec.environment.normalize,
             dueling=getattr(spec.algorithm.parameters, "dueling", False),
             quantiles=getattr(spec.algorithm.parameters, "quantiles", 1),
+            noisy=getattr(spec.algorithm.parameters, "noisy_layers", False),
         )
     except TrainerError as error:
         raise ClientError(str(error)) from None

@@ -89,6 +89,10 @@ class DqnApex(Apex):
     explores with ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
     exploration_alpha: Positive = 7.0
     """How much faster ε falls from environment to environment; see explorationEpsilon (paper: 7)."""
+    noisy_layers: bool = False
+    """Explore by noise on the weights of the layers that follow the torso, with learned standard deviations, instead of
+    random actions: explorationEpsilon has no effect (NoisyNet: Fortunato et al. 2018, arXiv 1706.10295, factorised noise;
+    paper: no)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *Apex.cel_rules,

@@ -39,7 +39,12 @@ def dqn(**settings: Any) -> DqnLearner:
     torch.manual_seed(3)
     chosen = DqnApex(**{"optimizer": adam(), "learning_rate": 1e-2, **settings})
     network, _ = build_q_network(
-        NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=chosen.dueling, quantiles=chosen.quantiles
+        NETWORK,
+        OBSERVATION,
+        spaces.Discrete(ACTIONS),
+        dueling=chosen.dueling,
+        quantiles=chosen.quantiles,
+        noisy=chosen.noisy_layers,
     )
     shake(network)
     return DqnLearner(network, chosen)
@@ -117,7 +122,9 @@ def collector_and_learner(
     actor: DqnActor | DdpgActor | SacActor | Td3Actor
     learner: AnyLearner
     if isinstance(settings, DqnApex):
-        q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True, normalize=normalize)
+        q_network, greedy = build_q_network(
+            NETWORK, *spaces_of, dueling=True, noisy=settings.noisy_layers, normalize=normalize
+        )
         actor, learner = DqnActor(q_network, greedy, settings), DqnLearner(q_network, settings)
     elif isinstance(settings, Sac):
         sac_network, squashed = build_sac(NETWORK, *spaces_of, normalize=normalize)

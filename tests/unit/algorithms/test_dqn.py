@@ -158,6 +158,22 @@ def test_each_environment_explores_by_its_own_epsilon() -> None:
 
 
 @torch.no_grad()
+def test_noise_on_parameters_replaces_random_actions() -> None:
+    """All environments see the same. Each acts greedily with separate noise."""
+    torch.manual_seed(0)
+    network, greedy = build_q_network(
+        NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=True, noisy=True
+    )
+    acting = DqnActor(network, greedy, DqnApex(exploration_epsilon=1.0, noisy_layers=True))
+    acting.place(range(1000), 1000)
+
+    acted = acting.act(torch.randn(1, 3).expand(1000, 3), torch.zeros(1000, dtype=torch.bool))
+
+    assert torch.equal(acted.value_of_action, acted.value_of_state), "no action is random"
+    assert torch.bincount(acted.action, minlength=ACTIONS).min() > 50
+
+
+@torch.no_grad()
 def test_only_valid_actions_are_drawn_and_all_of_them_alike() -> None:
     masks, draws = np.array([*product((0, 1), repeat=ACTIONS)][1:], np.uint8), 1000
     discrete = spaces.Discrete(ACTIONS)
@@ -206,7 +222,8 @@ class Chain(gym.Env):
         return 1, 0.0, False, bool(self.np_random.random() < 0.5), {}
 
 
-def test_values_of_a_chain_are_learnt_across_truncation() -> None:
+@pytest.mark.parametrize("noisy", [False, True])
+def test_values_of_a_chain_are_learnt_across_truncation(noisy: bool) -> None:
     settings = DqnApex(
         learning_rate=0.02,
         optimizer=adam(),
@@ -214,11 +231,12 @@ def test_values_of_a_chain_are_learnt_across_truncation() -> None:
         discount=0.9,
         target_update_period=10,
         exploration_epsilon=1.0,
+        noisy_layers=noisy,
     )
     collector, learner = collector_and_learner(settings, SyncVectorEnv([Chain] * 8), length=60)
     batch = collector.collect().transitions
     for _ in range(300):
         learner.step(batch)
 
-    values = learner.network(torch.arange(2)).detach()
+    values = learner.network.eval()(torch.arange(2)).detach()
     assert torch.allclose(values, torch.tensor([[0.1, 0.9], [0.1, 1.0]]), atol=0.03), values

@@ -37,6 +37,7 @@ JOBS: dict[str, tuple[dict, dict] | tuple[dict, dict, dict]] = {
         {"dqnApex": {}},
     ),
     "q-quantiles": ({"id": "CartPole-v1"}, MLP, {"dqnApex": {"quantiles": 5}}),
+    "q-noisy": ({"id": "CartPole-v1"}, MLP, {"dqnApex": {"noisyLayers": True}}),
     "q-user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}, {"dqnApex": {}}),
     "deterministic": ({"id": "Pendulum-v1"}, MLP, {"ddpgApex": {}}),
     "soft": ({"id": "Pendulum-v1"}, MLP, {"sac": {}}),
@@ -77,8 +78,13 @@ def trained(name: str) -> tuple[PolicyNetwork, RLTrainingJob, tuple[spaces.Space
 def build(manifest: RLTrainingJob, *found: spaces.Space) -> PolicyNetwork:
     algorithm, network = manifest.spec.algorithm, manifest.spec.network
     if algorithm.dqn_apex is not None:
+        settings = algorithm.dqn_apex
         return build_q_network(
-            network, *found, dueling=algorithm.dqn_apex.dueling, quantiles=algorithm.dqn_apex.quantiles
+            network,
+            *found,
+            dueling=settings.dueling,
+            quantiles=settings.quantiles,
+            noisy=settings.noisy_layers,
         )[0]
     if algorithm.ddpg_apex is not None:
         return build_deterministic(network, *found)[0]

@@ -18,6 +18,7 @@ from rltraining_trainer.algorithms.q_learning import (
 )
 from rltraining_trainer.algorithms.transitions import Acted, Actor, Transitions
 from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network, parameter_count
+from rltraining_trainer.networks.noisy import separate_noise
 from rltraining_trainer.networks.unpack import MASKED
 from rltraining_trainer.world import World
 
@@ -43,23 +44,24 @@ def _network(world: World) -> tuple[QNetwork, GreedyActions]:
         *world.spaces,
         dueling=settings.dueling,
         quantiles=settings.quantiles,
+        noisy=settings.noisy_layers,
         normalize=normalize,
     )
 
 
 class DqnActor(Actor):
-    """Acts ε-greedily, with a separate ε for each environment."""
+    """Acts ε-greedily, with a separate ε for each environment, or greedily with noise on the network's parameters."""
 
     def __init__(self, network: QNetwork, actions: GreedyActions, settings: DqnApex) -> None:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
         self.normalizer = network.normalizer
+        separate_noise(network)
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings
-        self._epsilon = apex_epsilon(
-            settings.exploration_epsilon, settings.exploration_alpha, environments, total
-        )
+        largest = 0.0 if settings.noisy_layers else settings.exploration_epsilon
+        self._epsilon = apex_epsilon(largest, settings.exploration_alpha, environments, total)
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         values = self._network(observation)

@@ -70,6 +70,7 @@ def build_policy_network(
     normalize: Normalize | None,
     dueling: bool,
     quantiles: int,
+    noisy: bool,
 ) -> tuple[PolicyNetwork, Actions]:
     """Builds the network of an algorithm, and the conversion of its outputs to actions.
 
@@ -82,5 +83,5 @@ def build_policy_network(
     known = BUILT_IN.get(algorithm)
     build = known.build_network if known is not None else build_actor_critic
     if build is build_q_network:
-        build = partial(build_q_network, dueling=dueling, quantiles=quantiles)
+        build = partial(build_q_network, dueling=dueling, quantiles=quantiles, noisy=noisy)
     return build(network, observation_space, action_space, normalize=normalize)

@@ -83,6 +83,7 @@ def build_q_network(
     *,
     dueling: bool,
     quantiles: int = 1,
+    noisy: bool = False,
     normalize: Normalize | None = None,
 ) -> tuple[QNetwork, GreedyActions]:
     """Returns the network of dqnApex for these spaces and the conversion of its values to actions.
@@ -97,7 +98,14 @@ def build_q_network(
     torso, features = build_torso(network, observation_space, normalizer)
     mask = build_mask(observation_space, count)
     q_network = QNetwork(
-        torso, features, count, dueling=dueling, quantiles=quantiles, normalizer=normalizer, mask=mask
+        torso,
+        features,
+        count,
+        dueling=dueling,
+        quantiles=quantiles,
+        noisy=noisy,
+        normalizer=normalizer,
+        mask=mask,
     )
     return q_network, GreedyActions(discrete)
 

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.noisy import NoisyLinear
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import ConvolutionalLayers, orthogonal
@@ -22,6 +23,7 @@ class QNetwork(PolicyNetwork):
         dueling: Whether to replace the torso's last hidden layer by the streams of ``Dueling``.
         normalizer: Running statistics used in the torso.
         quantiles: K (Dabney et al. 2018, arXiv 1710.10044).
+        noisy: Whether the layers after the torso are ``NoisyLinear``.
         mask: Sets the values of invalid actions to ``MASKED``. None: all actions are valid.
     """
 
@@ -33,6 +35,7 @@ class QNetwork(PolicyNetwork):
         *,
         dueling: bool,
         quantiles: int = 1,
+        noisy: bool = False,
         normalizer: Normalizer | None = None,
         mask: ActionMask | None = None,
     ) -> None:
@@ -44,9 +47,9 @@ class QNetwork(PolicyNetwork):
                 nn.Linear(features, features),
                 nn.ReLU(),
             )
-            self.head: nn.Module = Dueling(hidden, activation, actions, quantiles)
+            self.head: nn.Module = Dueling(hidden, activation, actions, quantiles, noisy)
         else:
-            self.torso, self.head = torso, orthogonal(nn.Linear(features, actions * quantiles), 0.01)
+            self.torso, self.head = torso, _layer(features, actions * quantiles, 0.01, noisy)
 
     def quantiles(self, observation: Tensor) -> Tensor:
         """Returns the quantiles of the return of each action, ``[N, n, K]``, also of invalid actions."""
@@ -73,13 +76,20 @@ class Dueling(nn.Module):
     Without hidden layers the sum would be equivalent to a single linear layer.
     """
 
-    def __init__(self, hidden: nn.Linear, activation: nn.Module, actions: int, quantiles: int = 1) -> None:
+    def __init__(
+        self,
+        hidden: nn.Linear,
+        activation: nn.Module,
+        actions: int,
+        quantiles: int = 1,
+        noisy: bool = False,
+    ) -> None:
         super().__init__()
         self._quantiles = quantiles
 
         def stream(outputs: int) -> nn.Sequential:
-            layer = orthogonal(nn.Linear(hidden.in_features, hidden.out_features), math.sqrt(2))
-            return nn.Sequential(layer, activation, orthogonal(nn.Linear(hidden.out_features, outputs), 0.01))
+            layer = _layer(hidden.in_features, hidden.out_features, math.sqrt(2), noisy)
+            return nn.Sequential(layer, activation, _layer(hidden.out_features, outputs, 0.01, noisy))
 
         self.value, self.advantage = stream(quantiles), stream(actions * quantiles)
 
@@ -87,6 +97,10 @@ class Dueling(nn.Module):
         value = self.value(features).unsqueeze(1)
         advantage = self.advantage(features).unflatten(1, (-1, self._quantiles))
         return (value + advantage - advantage.mean(1, keepdim=True)).flatten(1)
+
+
+def _layer(inputs: int, outputs: int, gain: float, noisy: bool) -> nn.Linear:
+    return orthogonal((NoisyLinear if noisy else nn.Linear)(inputs, outputs), gain)
 
 
 def _split(torso: nn.Module) -> tuple[nn.Module, nn.Linear, nn.Module] | None:

@@ -121,6 +121,8 @@ class PolicyDescription(ApiModel):
     """Whether the Q-network has separate outputs for values and advantages (`dqnApex.dueling`)."""
     quantiles: int = 1
     """Number of quantiles of each action's return (`dqnApex.quantiles`)."""
+    noisy_layers: bool = False
+    """Whether the Q-network was trained with noise on its parameters (`dqnApex.noisyLayers`)."""
     observation_space: SpaceDescription
     """Space of the environment's observations without text parts of a Dict."""
     action_mask_in_info: bool = False
@@ -147,6 +149,7 @@ def describe(
         network=job.spec.network,
         dueling=getattr(job.spec.algorithm.parameters, "dueling", False),
         quantiles=getattr(job.spec.algorithm.parameters, "quantiles", 1),
+        noisy_layers=getattr(job.spec.algorithm.parameters, "noisy_layers", False),
         observation_space=describe_space(observation_space),
         action_mask_in_info=isinstance(observation_space, PackedSpace) and observation_space.mask_from_info,
         action_space=describe_space(action_space),

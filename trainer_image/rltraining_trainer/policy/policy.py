@@ -196,6 +196,7 @@ class Policy:
             normalize=described.environment.normalize,
             dueling=described.dueling,
             quantiles=described.quantiles,
+            noisy=described.noisy_layers,
         )
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
