@@ -239,6 +239,16 @@ def sampler(world):
     world.register("play", lambda caller, payload: payload["steps"])
 """,
     "no_run": "def learner(world):\n    pass\n" + SAMPLER_ONLY,
+    "no_start": """
+def learner(world):
+    queue = world.trajectories()
+    run = world.run()
+    while run.active():
+        queue.get(1)
+
+def sampler(world):
+    world.trajectories()
+""",
     "environment_raises": looping('world.members("sampler").call("play", timeout=1.0)')
     + """
 def sampler(world):
@@ -274,6 +284,11 @@ CASES = {
         {"module": "no_run"},
         "UserCodeError",
         "learner(world) returned before it began the run: call world.run() in it",
+    ),
+    "no start": Case(
+        {"module": "no_start"},
+        "UserCodeError",
+        "sampler(world) returned before it sent data: call world.start(parameters) in it",
     ),
     "environment raises in a handler": Case(
         {"module": "environment_raises"},

@@ -158,10 +158,7 @@ class PrioritizedReplay:
                 buffer = self._make_buffer(columns)
             # Convert the items and priorities.
             tensors = to_tensors(items, columns)
-            if priorities is None:
-                count = len(next(iter(tensors.values()), ()))
-                priorities = torch.full((count,), buffer.largest_priority, dtype=torch.float64)
-            buffer.add(tensors, _as_priorities(priorities))
+            buffer.add(tensors, None if priorities is None else _as_priorities(priorities))
             if self._buffer is None:
                 self._buffer, self._columns = buffer, columns
                 self._tensors = any(isinstance(rows, Tensor) for rows in items.values())

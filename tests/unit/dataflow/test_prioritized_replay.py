@@ -191,7 +191,7 @@ def test_arguments_out_of_range_are_refused_by_name(arguments: dict, message: st
             r"number must be torch.int64 of shape \(1,\), not torch.int64 of shape \(1, 2\)",
         ),
         ({"number": ["one"]}, None, "number must be numbers, not <U3"),
-        ({"number": [1, 2]}, [1.0], r"of shape \(1,\), not torch.int64 of shape \(2,\)"),
+        ({"number": [1, 2]}, [1.0], "each item needs one priority: got 1 priorities for 2 items"),
         ({"number": [1]}, [-1.0], "priorities must be finite and at least 0"),
         ({"number": [1]}, [float("nan")], "priorities must be finite and at least 0"),
     ],

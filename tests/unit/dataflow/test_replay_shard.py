@@ -111,6 +111,13 @@ def test_what_is_no_question_is_refused(service: str, payload: Any, field: str) 
     shard.check_valid()
 
 
+def test_items_that_are_inserted_without_priorities_have_the_largest_priority() -> None:
+    shard = make()
+    shard.services["insert"]("sampler", insertion(1) | {"priorities": torch.tensor([4.0, 9.0])})
+    shard.services["insert"]("sampler", insertion(2) | {"priorities": None})
+    assert sample(shard, 1)["mass"] == 2.0 + 3.0 + 3.0 + 3.0  # square roots
+
+
 def test_a_repeated_insertion_is_taken_once() -> None:
     shard = make()
     for payload in (insertion(1), insertion(2), insertion(2), insertion(1), insertion(1, incarnation="b")):

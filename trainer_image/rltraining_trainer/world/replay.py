@@ -327,30 +327,28 @@ class SamplerReplay(Replay, SamplerPath):
         if not self._columns:
             self._columns = infer_columns(items)
         tensors = to_tensors(items, self._columns)
+        weights = None
+        if priorities is not None:
+            weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
         if self._keeper is None:
-            self._keep(tensors, priorities)
+            self._keep(tensors, weights)
         else:
-            self._send(self._keeper, tensors, priorities)
+            self._send(self._keeper, tensors, weights)
         self._reporter.load()
 
-    def _keep(self, tensors: dict[str, Tensor], priorities: Any) -> None:
+    def _keep(self, tensors: dict[str, Tensor], priorities: Tensor | None) -> None:
         """Inserts items into this sampler's shard."""
         if self._local is None:
             self._local = self._make_shard(self._columns)
         local = self._local
-        if priorities is None:
-            count = len(next(iter(tensors.values()), ()))
-            weights = torch.full((count,), local.buffer.largest_priority, dtype=torch.float64)
-        else:
-            weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
-        local.shard.add(tensors, weights)
+        local.shard.add(tensors, priorities)
         self._reporter.keep(local)  # not before, since it had no items
         local.tick(time.monotonic())
         self._reporter.wait_for_room(local)
 
-    def _send(self, keeper: str, tensors: dict[str, Tensor], priorities: Any) -> None:
+    def _send(self, keeper: str, tensors: dict[str, Tensor], priorities: Tensor | None) -> None:
         """Inserts items into the shard of another member, which delays its answer while the shard is at its limit."""
         if self._inserts is None:
             self._inserts = self._connections.member(keeper, "insert")
             self._inserts.attach()
-        self._inserts.send(items=tensors, priorities=torch.as_tensor(priorities))
+        self._inserts.send(items=tensors, priorities=priorities)

@@ -328,6 +328,10 @@ class World(DataPaths):
         Stopped.
         """
         if self._run is None:
+            if not self._started and self._path is not None:
+                raise UserCodeError(
+                    f"{self.role}(world) returned before it sent data: call world.start(parameters) in it"
+                )
             if not self._started:
                 self.start()
             _LOG.info("%s(world) returned: this member answers calls until the run is done", self.role)

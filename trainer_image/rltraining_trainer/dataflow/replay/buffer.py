@@ -134,22 +134,23 @@ class ReplayBuffer:
             self._ring.inserted, self._ring.evicted, self._sampled, self._applied, self._stale
         )
 
-    @property
-    def largest_priority(self) -> float:
-        """The largest raw priority so far, and at least 1: the default priority of new items."""
-        return self._largest
+    def add(self, items: Mapping[str, Tensor], priorities: Tensor | None) -> None:
+        """Adds K items, columns ``[K, ...]``. K may exceed the capacity.
 
-    def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
-        """Adds K items, columns ``[K, ...]``, with raw priorities ``[K]``. K may exceed the
-        capacity.
+        Args:
+            priorities: Raw priorities ``[K]``. None: the largest priority so far, and at least 1.
 
         Raises:
             ValueError: Columns, shapes or types are wrong, or a priority is negative, infinite or
                 NaN. Nothing is added.
         """
-        weights, largest = _checked(priorities)
-        count = len(weights)
+        count = len(next(iter(items.values()), ()))
         check_items(self._columns, items, count)
+        if priorities is None:
+            priorities = torch.full((count,), self._largest, dtype=torch.float64)
+        weights, largest = _checked(priorities)
+        if len(weights) != count:
+            raise ValueError(f"each item needs one priority: got {len(weights)} priorities for {count} items")
         self._largest = max(self._largest, largest)
         ring = self._ring
         # Skip items that later items of this call would evict.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.fields import field, optional_field
 from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, ReplayCounts
 from rltraining_trainer.transport import Call, DeferredReply, Handler, Payload
 from rltraining_trainer.transport.calls import ERROR, OK
@@ -36,7 +36,7 @@ class ReplayShard:
         are empty if there is nothing to sample.
     update: ``{"update": Tensor [3, k]}``, see UPDATE_FIELDS.
     stats: No fields.
-    insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, for
+    insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor or None}``, for
         samplers without a shard. Repeated sequence numbers of a sender are ignored. The reply is
         deferred while the shard has reached its limit, which blocks the sender.
     """
@@ -67,8 +67,8 @@ class ReplayShard:
         with self._lock:
             return self._has_room()
 
-    def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
-        """Adds items, columns ``[k, ...]``, with raw priorities ``[k]``."""
+    def add(self, items: Mapping[str, Tensor], priorities: Tensor | None) -> None:
+        """Adds items, columns ``[k, ...]``, with raw priorities ``[k]``. None: the largest priority so far."""
         with self._lock:
             self._buffer.add(items, priorities)
 
@@ -110,7 +110,7 @@ class ReplayShard:
 
     def insert(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         source = (field(payload, "incarnation", str), field(payload, "sequence", int))
-        items, priorities = field(payload, "items", dict), field(payload, "priorities", Tensor)
+        items, priorities = field(payload, "items", dict), optional_field(payload, "priorities", Tensor)
         for name in items:
             field(items, name, Tensor)
         with self._lock:
