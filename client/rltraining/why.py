@@ -124,4 +124,20 @@ def unknown(job: RLTrainingJob) -> str:
         return f"Unknown: the run failed before its speed was measured: {failure(status).splitlines()[0]}"
     if status.progress.environment_steps and job.spec.algorithm.entry_point is not None:
         return "Unknown: only an algorithm that trains with `run.train` measures how long its learner waits for data."
+    if status.phase == "Running" and not status.progress.environment_steps:
+        return (
+            f"Unknown: no steps have arrived yet. A sampler sends its steps together{_first_message(job)}. To see what it is "
+            "doing: rltrain stack."
+        )
     return f"Unknown: no training has been measured yet (phase {status.phase})."
+
+
+def _first_message(job: RLTrainingJob) -> str:
+    """States how many steps a sampler sends together. Empty if that is not known."""
+    settings, environment = job.spec.algorithm.parameters, job.spec.environment
+    for name in ("rollout_length", "unroll_length"):
+        if hasattr(settings, name) and settings.has_set(name) and environment.has_set("num_envs"):
+            length, environments = getattr(settings, name), environment.num_envs
+            field = name.replace("_l", "L")
+            return f": {length * environments:,} ({field} {length} x numEnvs {environments})"
+    return ""

@@ -162,9 +162,16 @@ def test_ppo_has_a_bottleneck_although_its_learner_always_waits_for_a_while() ->
 
 
 def test_without_a_measurement_the_reason_is_named() -> None:
-    assert bottleneck(job(None, steps=0), 2) == "Unknown: no training has been measured yet (phase Running)."
+    assert bottleneck(job(None, steps=5), 2) == "Unknown: no training has been measured yet (phase Running)."
     own = {"algorithm": {"entryPoint": {"module": "reinforce"}}}
     assert "that trains with `run.train`" in bottleneck(job(None, spec=own), 2)
+
+
+def test_while_no_steps_have_arrived_the_number_is_named_that_a_sampler_sends_together() -> None:
+    settings = {"algorithm": {"ppo": {"rolloutLength": 1024}}, "environment": {"id": "A-v0", "numEnvs": 8}}
+    told = bottleneck(job(None, steps=0, spec=settings), 2)
+    assert "sends its steps together: 8,192 (rolloutLength 1024 x numEnvs 8)." in told
+    assert "sends its steps together. To" in bottleneck(job(None, steps=0), 2)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
