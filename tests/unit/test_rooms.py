@@ -75,9 +75,6 @@ TRAINER_NEVER = {
 `world` is the runtime that `algorithms` import, and `roles` start both.
 """
 
-SHARED_TYPES = {"world": {"algorithms.reduce"}}
-"""Modules that a part may import from a part above it: types for both sides that import neither."""
-
 PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "kopf", "kubernetes"}
 """Modules that planning must not import. Planning is pure: callers pass in time, randomness and the world."""
 
@@ -182,7 +179,6 @@ def test_a_part_of_the_trainer_does_not_import_the_others() -> None:
         for path in _modules(ROOT / "trainer_image" / package / part)
         for found in _imports(path)
         if f"{found.module}.".startswith(tuple(f"{package}.{other}." for other in others))
-        and found.module.rpartition(".")[0].removeprefix(f"{package}.") not in SHARED_TYPES.get(part, ())
     ]
     assert not intruders, "\n".join(intruders)
 
@@ -197,14 +193,6 @@ def test_algorithms_use_only_the_public_names_of_the_runtime() -> None:
         if found.module.startswith(f"{package}.world.") and found.module.count(".") > 2
     ]
     assert not inner, "\n".join(inner)
-
-
-def test_shared_types_import_no_other_part_of_the_trainer() -> None:
-    package = "rltraining_trainer"
-    modules = {module for modules in SHARED_TYPES.values() for module in modules}
-    paths = [ROOT / "trainer_image" / package / f"{module.replace('.', '/')}.py" for module in modules]
-    imported = [str(found) for path in paths for found in _imports(path) if found.top == package]
-    assert not imported, "\n".join(imported)
 
 
 def test_planning_is_pure() -> None:

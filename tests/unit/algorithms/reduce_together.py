@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
-from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.dataflow.reduce import Reduce
 from torch import Tensor
 
 R = TypeVar("R")

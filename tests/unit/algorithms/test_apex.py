@@ -30,8 +30,8 @@ from rltraining_api.algorithms import DdpgApex, DqnApex, Sac, Td3
 from rltraining_api.environment import Environment, Normalize
 from rltraining_trainer.algorithms.apex import learn
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.checkpoint import restore_rng, rng_state, snapshot
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import GroupChanged

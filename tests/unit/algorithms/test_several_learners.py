@@ -14,11 +14,11 @@ from reduce_together import Group, run_together
 from rltraining_api.algorithms import A2c, Optimizer, Ppo, Sgd
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.rollout_learner import RolloutLearner, average
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.gradients import reduce_gradients
 from rltraining_trainer.dataflow.moments import moments_of
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.networks import build_actor_critic
 from rollouts import DISCRETE, Made, make_network, make_unroll, rollout_learner
 from torch import Tensor

@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.reproducible_replay import learn_from_transitions, sample_transitions
 from rltraining_trainer.algorithms.scale_warnings import scale_warnings
 from rltraining_trainer.algorithms.transition_collector import TransitionCollector
 from rltraining_trainer.algorithms.transitions import Actor, transition_columns
 from rltraining_trainer.dataflow import FIRST_VERSION
 from rltraining_trainer.dataflow.flat import flatten_parameters
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.dataflow.replay import Column, ReplayBatch
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.world import World

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import describe_divergence
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Transitions
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.networks import PolicyNetwork
 
 

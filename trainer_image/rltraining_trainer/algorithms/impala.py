@@ -17,13 +17,13 @@ from torch import Tensor
 from rltraining_trainer.algorithms.clipped import clipped_objective
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_unrolls
 from rltraining_trainer.algorithms.returns import moments, normalize
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.world import World
 

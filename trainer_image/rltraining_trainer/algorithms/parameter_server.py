@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import make_optimizer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat, slice_of
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.networks import ActorCritic
 
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.algorithms.block_collector import BlockCollector, UnrollBlockCollector
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.dataflow.block_queue import BlockRollout, Work
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.environments.episode_seeds import MINIBATCHES, seed_of
 from rltraining_trainer.networks import Distribution, PolicyNetwork
 from rltraining_trainer.world import Algorithm, World

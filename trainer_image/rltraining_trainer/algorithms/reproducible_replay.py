@@ -16,11 +16,11 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.block_collector import BlockCollector, TransitionBlockCollector
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.reproducible import sample_blocks
 from rltraining_trainer.algorithms.transitions import Actor
 from rltraining_trainer.dataflow.block_queue import BlockRollout
 from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayStats, SampleResult
 from rltraining_trainer.dataflow.replay.batch import importance_weights
 from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter

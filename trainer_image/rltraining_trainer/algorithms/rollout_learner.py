@@ -11,8 +11,8 @@ from rltraining_api.job import JobSpec
 from torch import Tensor
 
 from rltraining_trainer.algorithms.parameter_server import ParameterServer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.world import Gradient
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.algorithms.parameter_server import ParameterServer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_unrolls
 from rltraining_trainer.algorithms.rollout_learner import (
     RolloutGradients,
@@ -26,6 +25,7 @@ from rltraining_trainer.algorithms.rollout_learner import (
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.dataflow.gradients import GradientPush, UnrollPush, reduce_gradients
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.world import RolloutStats, SamplerGradients, World
 
 FREE_RUN_SECONDS = 0.02

@@ -14,10 +14,10 @@ import torch
 from rltraining_api.job import RLTrainingJob
 from torch import Tensor
 
-from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.checkpoint import restore_rng
 from rltraining_trainer.dataflow.frames import read_frames
 from rltraining_trainer.dataflow.gradients.accounts import Push
+from rltraining_trainer.dataflow.reduce import Reduce, alone
 from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.entry_point import functions_of

@@ -9,7 +9,7 @@ from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
-from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler
 

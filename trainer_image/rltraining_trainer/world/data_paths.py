@@ -16,9 +16,9 @@ from rltraining_api.explain import explain
 from rltraining_api.job import JobSpec
 from rltraining_api.names import Role
 
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow.gradients import GradientReader, Reader, UnrollReader
 from rltraining_trainer.dataflow.gradients.accounts import P
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.environments import Stepper, StepperStats
 from rltraining_trainer.environments.seeded_batch import make_seeded_environments

@@ -18,7 +18,6 @@ from rltraining_api.algorithms import Aggregate
 from rltraining_api.contract import Warning
 from torch import Tensor
 
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.credit_limit import CreditControl
 from rltraining_trainer.dataflow.gradients import (
@@ -29,6 +28,7 @@ from rltraining_trainer.dataflow.gradients import (
     SynchronousGradients,
 )
 from rltraining_trainer.dataflow.gradients.accounts import P
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler, Stopped
 from rltraining_trainer.world.data_path import DataPath, SamplerPath

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import ModelServer, check_gradient
+from rltraining_trainer.dataflow.reduce import Reduce
 from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
