@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_api.curve import CurvePoint
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
+from rltraining_api.status import Progress
 from rltraining_trainer.dataflow.reports import StatsDelta
-from rltraining_trainer.roles.progress import ProgressTracker
+from rltraining_trainer.roles.progress import ProgressTracker, progress_line
 from soak import SOAK
 from through_a_file import stored
 
@@ -263,3 +264,13 @@ def test_a_running_learner_that_goes_back_counts_no_second_twice() -> None:
     tracker.add([delta(steps=10)], now=122.0)
     assert tracker.seconds(122.0) == 11.0
     assert tracker.report(1, 1, now=122.0).steps_per_second == 20.0
+
+
+def test_a_line_of_progress_names_what_is_known() -> None:
+    known = {"steps_per_second": 251003.4, "mean_return": 213.44, "policy_lag": 2.0, "percent": 41.2}
+    assert progress_line(Progress()) == "no steps have arrived from samplers yet"
+    assert progress_line(Progress(environment_steps=5120)) == "5,120 steps, 0 updates"
+    assert (
+        progress_line(Progress(environment_steps=412160, updates=201, **known))
+        == "412,160 steps, 251,003 steps/s, return 213.4, lag 2, 201 updates, 41%"
+    )

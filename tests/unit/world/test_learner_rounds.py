@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +106,17 @@ def test_checkpoints_follow_settings_that_change_while_the_job_runs(
         [False, False, True, True],
     ], "the interval counts from the last checkpoint, not from its change"
     assert learner.record._store.keep == 9
+
+
+def test_the_log_of_the_learner_has_a_line_of_progress_every_30_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner, begin = Learner(tmp_path, monkeypatch, 0, learners=1), time.monotonic()
+    with caplog.at_level("INFO"):
+        for seconds in (1, 31, 32, 60, 62):
+            learner.record.look(None, begin + seconds)
+    learner.run.close()
+    assert caplog.messages.count("no steps have arrived from samplers yet") == 2
 
 
 def test_every_learner_takes_the_end_of_schedules_from_the_first(learner: Learner) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rltraining_api.contract import Warning
@@ -22,10 +23,44 @@ from rltraining_trainer.metrics import (
     check_stop,
 )
 
+_LOG = logging.getLogger(__name__)
+
+LOG_PERIOD = 30.0
+"""Seconds between two lines of progress in the log."""
 LAGS = 1000
 """Number of newest lags from which the percentiles are computed."""
 ENDLESS_STEPS = 100_000
 """After this many environment steps without the end of an episode there is a warning."""
+
+
+class ProgressLog:
+    """Logs a line of progress now and then, so that the log of the learner shows that it trains."""
+
+    def __init__(self, now: float) -> None:
+        self._next = now + LOG_PERIOD
+
+    def tick(self, now: float, progress: Callable[[], Progress]) -> None:
+        """Logs a line if it is due. ``now``: current monotonic time."""
+        if now >= self._next:
+            self._next = now + LOG_PERIOD
+            _LOG.info("%s", progress_line(progress()))
+
+
+def progress_line(progress: Progress) -> str:
+    """Formats progress for the log: `412,160 steps, 251,003 steps/s, return 213.4, lag 2, 201 updates, 41%`."""
+    if not progress.environment_steps:
+        return "no steps have arrived from samplers yet"
+    parts = [f"{progress.environment_steps:,} steps"]
+    if progress.steps_per_second is not None:
+        parts.append(f"{progress.steps_per_second:,.0f} steps/s")
+    if progress.mean_return is not None:
+        parts.append(f"return {progress.mean_return:.4g}")
+    if progress.policy_lag is not None:
+        parts.append(f"lag {progress.policy_lag:.3g}")
+    parts.append(f"{progress.updates:,} updates")
+    if progress.percent is not None:
+        parts.append(f"{progress.percent:.0f}%")
+    return ", ".join(parts)
 
 
 class ProgressTracker:

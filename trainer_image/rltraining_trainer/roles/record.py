@@ -29,7 +29,7 @@ from rltraining_trainer.roles.conditions import checkpoint_conditions
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
-from rltraining_trainer.roles.progress import ProgressTracker
+from rltraining_trainer.roles.progress import ProgressLog, ProgressTracker
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.roles.start import find_start, not_loaded
 from rltraining_trainer.tracking.trackers import start_trackers
@@ -100,6 +100,7 @@ class RunRecord:
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_collection = self._next_metrics = 0.0
+        self._log = ProgressLog(time.monotonic())
         self.point: Numbers = {}
         """The newest point of the curves, with the newest terms of the loss. Empty until samplers have sent data."""
         self.ended = False
@@ -145,6 +146,7 @@ class RunRecord:
         # Start an evaluation. With several learners that hold slices, `save` does this.
         if self._paths.shares_whole and self.stop_reason is None and self._evaluation_is_due:
             self._start_evaluation(now)
+        self._log.tick(now, self.counters)
 
     def _apply_checkpoint_settings(self) -> None:
         """Applies the current `everySeconds`, counted from the newest checkpoint, and `keep`."""
