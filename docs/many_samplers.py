@@ -25,8 +25,8 @@ MAX_LAG = 8
 def main() -> None:
     found = [measure(samplers) for samplers in SAMPLERS]
     draw(found)
-    for samplers, result in zip(SAMPLERS, found, strict=True):
-        print(f"{samplers} samplers: {cpu(result):.0f} µs an unroll, lag {quantile(result, 0.99)} at p99")
+    for result in found:
+        print(f"| {' | '.join(result['row'])} |")  # the rows of the bench's table
 
 
 def measure(samplers: int) -> dict[str, Any]:

@@ -53,12 +53,13 @@ BENCHES = {
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
     "peers": libraries.run,
+    "hogwild": libraries.hogwild,
     "goodput": goodput.run,
     "chaos": chaos.run,
     "operator": operator.run,  # needs a cluster: see the module's docstring
 }
 
-HOURS = {"tasks", "lag", "plan", "peers", "goodput", "chaos"}
+HOURS = {"tasks", "lag", "plan", "peers", "chaos"}
 """Benchmarks that take long, and run only when named."""
 
 

@@ -18,6 +18,14 @@ from tests.bench.training import train
 MANIFEST = Path("examples/cartpole-impala.yaml")
 FEWER_STEPS = Path("examples/zoo/cartpole-impala.yaml")
 """64-64 units, and three updates of each batch with a clipped objective."""
+LARGER = "network.mlp.hiddenSizes=[64,64]"
+SPEEDS: dict[str, tuple[Path, list[str]]] = {
+    "64-64 units": (MANIFEST, [LARGER]),
+    f"64-64 units, {FEWER_STEPS}": (FEWER_STEPS, []),
+    "32-32 units, 2,048 environments": (MANIFEST, ["environment.numEnvs=2048"]),
+    "64-64 units, 2,048 environments": (MANIFEST, [LARGER, "environment.numEnvs=2048"]),
+}
+"""Manifests and their changes, of which the speed is measured."""
 EPISODES = 100
 SUSTAINED = 10
 
@@ -27,19 +35,25 @@ def run(seeds: int) -> None:
     for samplers in (2, 1):
         print(f"{samplers} samplers\n" if samplers > 1 else "\n1 sampler\n")
         report(MANIFEST, seeds, [f"sampler.replicas={samplers}", solved])
-        print(f"continuing for {SUSTAINED} s: {thousands(_sustained(samplers))} steps/s")
+        rate = _sustained(MANIFEST, [f"sampler.replicas={samplers}"])
+        print(f"continuing for {SUSTAINED} s: {thousands(rate)} steps/s")
     print(f"\n{FEWER_STEPS}\n")
     report(FEWER_STEPS, seeds, [solved])
+    print("\nLarger networks and more environments\n")
+    rows = [
+        (name, thousands(_sustained(manifest, overrides))) for name, (manifest, overrides) in SPEEDS.items()
+    ]
+    print_table((f"{SUSTAINED} s of training", "steps/s"), rows)
 
 
-def _sustained(samplers: int) -> float:
+def _sustained(manifest: Path, overrides: Sequence[str]) -> float:
     """Returns the steps per second of a run that continues after it is solved.
 
     The slower first unrolls then have less weight.
     """
-    overrides = ["stop.meanReturn=null", "stop.environmentSteps=1e9", f"stop.seconds={SUSTAINED}"]
+    duration = ["stop.meanReturn=null", "stop.environmentSteps=1e9", f"stop.seconds={SUSTAINED}"]
     with tempfile.TemporaryDirectory() as folder:
-        result = train(MANIFEST, 0, Path(folder), [f"sampler.replicas={samplers}", *overrides])
+        result = train(manifest, 0, Path(folder), [*overrides, *duration])
     return result.steps / result.seconds_with_first_data
 
 

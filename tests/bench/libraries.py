@@ -73,6 +73,11 @@ def run(seeds: int) -> None:
     }
     _compare("CartPole-v1, 64-64 units", ways, seeds)
     print()
+    hogwild(seeds)
+
+
+def hogwild(seeds: int) -> None:
+    """Compares A3C with Hogwild in shared memory, its published form."""
     published = {"this project": _own("cartpole-a3c-published", []), HOGWILD.name: _peer(HOGWILD)}
     _compare("A3C as published, three samplers", published, seeds)
 

@@ -1,6 +1,6 @@
 """Many samplers on one learner: cost per sampler for the learner, age of their data, and fairness.
 
-Each sampler is a process with a separate connection that pushes recorded unrolls. It sleeps for the
+Each sampler is a process with a separate connection that pushes unrolls of zeros. It sleeps for the
 time in which a real sampler would collect an unroll, and the learner sleeps for the time of an
 update, so that two cores carry hundreds of samplers.
 """
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -42,27 +43,33 @@ def run(seeds: int) -> None:
         if done.returncode:
             print(f"{samplers} samplers: {done.stderr.strip().splitlines()[-1]}")
             continue
-        found = json.loads(done.stdout)
-        rows.append(
-            (
-                f"{samplers:,}",
-                f"{found['pushes'] / SECONDS:,.0f}",
-                f"{found['cpu'] / found['pushes'] * 1e6:,.0f}",
-                f"{found['kilobytes'] / samplers:,.0f}",
-                f"{found['descriptors'] / samplers:.1f}",
-                "/".join(
-                    f"{found['lags'][int(share * (len(found['lags']) - 1))]}" for share in (0.5, 0.99, 1.0)
-                ),
-                f"{found['dropped'] / found['pushes']:.1%}",
-                f"{found['fairness']:.3f}",
-            )
-        )
+        rows.append(json.loads(done.stdout)["row"])
     print(
         f"An unroll takes {COLLECT_SECONDS * 1e3:g} ms, an update of one unroll {UPDATE_SECONDS * 1e3:g} ms; "
         f"maxPolicyLag {MAX_LAG}; {SECONDS:g} s each.\n"
     )
     heads = ("samplers", "unrolls/s", "learner CPU µs an unroll", "KiB a sampler", "descriptors a sampler")
-    print_table((*heads, "lag p50/p99/max", "dropped", "fairness (Jain)"), rows)
+    print_table((*heads, "lag p50/p99/max", "s for a credit p50/p99", "dropped", "fairness (Jain)"), rows)
+
+
+def row(samplers: int, found: dict[str, Any]) -> tuple[str, ...]:
+    """Formats a measurement for the table."""
+    return (
+        f"{samplers:,}",
+        f"{found['pushes'] / SECONDS:,.0f}",
+        f"{found['cpu'] / found['pushes'] * 1e6:,.0f}",
+        f"{found['kilobytes'] / samplers:,.0f}",
+        f"{found['descriptors'] / samplers:.1f}",
+        "/".join(f"{quantile(found['lags'], share)}" for share in (0.5, 0.99, 1.0)),
+        "/".join(f"{quantile(found['waits'], share):.2f}" for share in (0.5, 0.99)),
+        f"{found['dropped'] / found['pushes']:.1%}",
+        f"{found['fairness']:.3f}",
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Returns a quantile of sorted values."""
+    return values[int(share * (len(values) - 1))]
 
 
 def measure(samplers: int) -> dict[str, Any]:
@@ -77,10 +84,12 @@ def measure(samplers: int) -> dict[str, Any]:
     models, stopping = ModelServer(), threading.Event()
     queue = LearnerTrajectories(1, models, stopping, max_lag=MAX_LAG)
     pushed: dict[str, int] = {}
+    waits: list[float] = []
     services = dict(queue.services)
 
     def push(sender: str, payload: Any) -> Any:
         pushed[sender] = pushed.get(sender, 0) + 1
+        waits.append(payload.pop("waited"))
         return services[f"{PATH}/push"](sender, payload)
 
     parameters = torch.zeros(PARAMETERS)
@@ -101,6 +110,7 @@ def measure(samplers: int) -> dict[str, Any]:
     while len(pushed) < samplers and time.monotonic() < deadline:
         update()
     pushed.clear()
+    waits.clear()
     begin, cpu, lags, before = time.monotonic(), time.process_time(), list[int](), queue.counts()
     while time.monotonic() - begin < SECONDS:
         update()
@@ -114,6 +124,7 @@ def measure(samplers: int) -> dict[str, Any]:
         "kilobytes": (process.memory_info().rss - memory) / 1024,
         "descriptors": process.num_fds() - descriptors,
         "lags": sorted(lags),
+        "waits": sorted(waits),
         "fairness": sum(turns) ** 2 / (samplers * sum(turn**2 for turn in turns)),
     }
     for child in children:
@@ -142,23 +153,27 @@ def _push(name: str, url: str) -> None:
         **{field: torch.zeros(STEPS, ENVIRONMENTS) for field in ("action", "reward", "log_prob", "ended")},
     }
     answer: Any = {"credit": False, "version": 0}
-    sequence, pending = 0, None
+    sequence, pending, began = 0, None, time.monotonic()
     while True:
         while not answer["credit"]:
             request = {"version": answer["version"]}
             answer = peer.call(f"{PATH}/credit", request, timeout=CALL_SECONDS).result()
-        version = answer["version"]
+        version, waited = answer["version"], time.monotonic() - began
         time.sleep(COLLECT_SECONDS)
+        began = time.monotonic()
         if pending is not None:
             answer = pending.result()
         sequence += 1
         push = {"incarnation": endpoint.incarnation, "sequence": sequence, "version": version, "item": unroll}
+        push["waited"] = waited
         pending = peer.call(f"{PATH}/push", push, timeout=CALL_SECONDS)
         if not answer["ahead"]:
             answer, pending = pending.result(), None
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]))))
+    samplers = int(sys.argv[1])
+    found = measure(samplers)
+    print(json.dumps({"row": row(samplers, found), **found}))
     sys.stdout.flush()
     os._exit(0)
