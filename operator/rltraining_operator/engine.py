@@ -84,7 +84,11 @@ class Engine:
         self._resync_seconds = resync_seconds
         self._meter = meter or Meter()
         self._queue: KeyedQueue[Key] = KeyedQueue(
-            self._pass, workers=workers, spacing_seconds=spacing_seconds, waited=self._meter.waited
+            self._pass,
+            workers=workers,
+            spacing_seconds=spacing_seconds,
+            group=lambda key: key.namespace,
+            waited=self._meter.waited,
         )
         self._stopped = asyncio.Event()
         self._missed = asyncio.Event()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -21,6 +22,35 @@ ENDED_MAX = 4096
 log = logging.getLogger(__name__)
 
 
+class RoundRobin(asyncio.Queue[K]):
+    """Returns keys of different groups in turn, so that many keys of one group do not delay those of others."""
+
+    def __init__(self, group: Callable[[K], Hashable]) -> None:
+        self._group = group
+        super().__init__()
+
+    def _init(self, maxsize: int) -> None:
+        self._groups: dict[Hashable, deque[K]] = {}
+        """The waiting keys of each group that has some. The first group is next."""
+
+    def _put(self, key: K) -> None:
+        self._groups.setdefault(self._group(key), deque()).append(key)
+
+    def _get(self) -> K:
+        group = next(iter(self._groups))
+        keys = self._groups.pop(group)
+        key = keys.popleft()
+        if keys:
+            self._groups[group] = keys
+        return key
+
+    def qsize(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def empty(self) -> bool:
+        return not self._groups
+
+
 class KeyedQueue(Generic[K]):
     """Runs `work(key)` for every added key.
 
@@ -28,8 +58,9 @@ class KeyedQueue(Generic[K]):
     is processed once more afterwards. If `work` raises, the key is retried after `backoff_seconds *
     2^(errors-1)`, at most `backoff_max_seconds`. It is not retried sooner, however often it is
     added, and does not block other keys. Runs of the same key are at least `spacing_seconds` apart.
-    `waited` receives the seconds for which a key has waited for its worker. Belongs to one event
-    loop and is not thread-safe.
+    Workers take keys of different groups in turn; `group` returns the group of a key. `waited`
+    receives the seconds for which a key has waited for its worker. Belongs to one event loop and is
+    not thread-safe.
     """
 
     def __init__(
@@ -40,6 +71,7 @@ class KeyedQueue(Generic[K]):
         backoff_seconds: float = 0.1,
         backoff_max_seconds: float = 10.0,
         spacing_seconds: float = 0.0,
+        group: Callable[[K], Hashable] = lambda key: None,
         waited: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._work = work
@@ -49,7 +81,7 @@ class KeyedQueue(Generic[K]):
         self._ended: dict[K, float] = {}
         """When each key was last processed. Times older than the spacing are not needed."""
         self._backoff = (backoff_seconds, backoff_max_seconds)
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._ready = RoundRobin(group)
         self._waiting: dict[K, float] = {}
         """Keys in `_ready`, and since when they wait while there are workers."""
         self._running: set[K] = set()

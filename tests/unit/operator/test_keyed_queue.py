@@ -50,6 +50,17 @@ async def test_a_key_is_worked_on_once_however_often_it_was_added() -> None:
     assert [key for key, _ in worker.times] == ["a", "b", "last"]
 
 
+async def test_many_keys_of_one_group_do_not_delay_those_of_others() -> None:
+    worker = Worker(lambda key: asyncio.sleep(1))
+    async with worker.queue(workers=1, group=lambda key: key[0]) as queue:
+        for key in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
+            queue.add(key)
+        await asyncio.sleep(2.5)
+        queue.add("d1")
+        await asyncio.sleep(10)
+    assert [key for key, _ in worker.times] == ["a1", "b1", "c1", "a2", "b2", "d1", "a3", "a4"]
+
+
 async def test_one_worker_a_key_and_once_more_when_added_meanwhile() -> None:
     worker = Worker(lambda key: asyncio.sleep(5))
     async with worker.queue() as queue:
