@@ -5,7 +5,7 @@ rule, see peers/hogwild_a3c.py). Seconds count from the first environment step. 
 compilation) is shown apart. Each library runs a program of tests/bench/peers with settings of its examples, in a
 separate environment with pinned versions. A library that cannot be installed here is left out, with the reason.
 
-CleanRL and LeanRL are not among them: the former's package requires Python below 3.10, the latter has none.
+CleanRL and LeanRL are not among them: the former's package requires Python below 3.11, the latter has none.
 """
 
 from __future__ import annotations
