@@ -26,8 +26,8 @@ EXAMPLES = HERE.parent / "examples"
 RESULTS = HERE / "zoo.json"
 PAGE = HERE / "zoo.md"
 PICTURE = HERE / "images" / "zoo.png"
-PONG = "pong-with-a-gpu"
-"""Name of a recording and a picture: curves of Pong on a machine with a GPU."""
+PONG = "pong"
+"""Name of a recording and a picture: curves of Pong, with and without a GPU."""
 RLTRAIN = Path(sys.executable).with_name("rltrain")
 EPISODES = 100
 POINTS = 60
