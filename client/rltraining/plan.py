@@ -22,19 +22,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rltraining_api import presets
+from rltraining_api.bottleneck import BUSY_PERCENT_MIN, LEARNER_PERCENT
 from rltraining_api.job import IN_TURNS, RLTrainingJob
+from rltraining_api.policy_lag import largest_mean, more_credits, samplers_with_credits
 
 from rltraining.errors import ClientError, UsageError
-from rltraining.policy_lag import largest_mean, more_credits, samplers_with_credits
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
-from rltraining.why import (
-    BUSY_PERCENT_MIN,
-    LEARNER_PERCENT,
-    state_of,
-    unknown,
-)
+from rltraining.why import state_of, unknown
 
 DEFAULT = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of samplers for which a speed is predicted unless others are named."""

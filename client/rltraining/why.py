@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rltraining_api.job import IN_TURNS, RLTrainingJob
-from rltraining_operator.pods.autoscale import WAIT_PERCENT_MAX
+from rltraining_api.bottleneck import find_bottleneck
+from rltraining_api.job import RLTrainingJob
 
 from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
-from rltraining.policy_lag import more_credits, samplers_with_credits
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.summary import failure
-from rltraining.units import plural
-
-LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
-"""The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
-are if it waits for a larger share than the second."""
-BUSY_PERCENT_MIN = 2.0
-"""Percentage of the time that the learner must be busy for an estimate of how many samplers it needs."""
 
 
 def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
@@ -47,74 +38,8 @@ def state_of(target: str, client: Callable[[], RLTrainingClient]) -> tuple[RLTra
 
 
 def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
-    """Describes what limits the speed of a run. `cores`: of the machine that all its processes share, if they do."""
-    percent = job.status.progress.learner_wait_percent
-    if percent is None:
-        return unknown(job)
-    waits = f"the learner waits for data {percent:.0f}% of the time"
-    learners, samplers = job.spec.learner.replicas, job.replicas("sampler")
-    in_turns = job.spec.algorithm.name in IN_TURNS
-    if percent < (SAMPLERS_PERCENT if in_turns else LEARNER_PERCENT):
-        more = "" if in_turns else ", so that more samplers add nothing"
-        return (
-            f"The learner is the bottleneck: {waits.replace('data', 'data only')}{more}.\n"
-            f"Faster: a GPU{_threads(job, cores)} if the network is large, a smaller network, {_updates(job)}or more "
-            f"learners (spec.learner.replicas, now {learners})."
-        )
-    if percent <= SAMPLERS_PERCENT:
-        return f"Learner and samplers are balanced: {waits}.\nFaster: more samplers together with a faster learner."
-    if cores is not None and learners + samplers > cores:
-        return (
-            f"The cores of this machine are the bottleneck: {waits}, and {learners + samplers} processes share "
-            f"{plural(cores, 'core')}.\nFaster: more cores, or fewer samplers with more environments in each "
-            f"({_samplers_field(job)}; spec.environment.numEnvs).{_stepping(job)}"
-        )
-    enough = "" if in_turns else _enough_samplers(job, percent)
-    return (
-        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}{enough}), or more "
-        f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
-    )
-
-
-def _updates(job: RLTrainingJob) -> str:
-    """Names the field that determines how many updates a learner makes for each step. Empty if there is none."""
-    algorithm = job.spec.algorithm
-    field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if algorithm.replay else ""
-    return f"fewer updates for each step (spec.algorithm.{algorithm.name}.{field}), " if field else ""
-
-
-def _threads(job: RLTrainingJob, cores: int | None) -> str:
-    """Names the field with the learner's threads. Empty if this machine has no more cores for them."""
-    learner = job.spec.learner
-    threads = learner.threads or 1
-    is_full = cores is not None and learner.replicas * threads + job.replicas("sampler") >= cores
-    return "" if is_full else f" or more threads (spec.learner.threads, now {threads})"
-
-
-def _enough_samplers(job: RLTrainingJob, percent: float) -> str:
-    """Estimates how many samplers keep the learner busy, if each adds the same. Empty if it hardly has any work."""
-    busy = 100.0 - percent
-    if busy < BUSY_PERCENT_MIN:
-        return ""
-    needed = math.ceil(100.0 * job.replicas("sampler") / busy)
-    limit = samplers_with_credits(job)
-    also = f", with {more_credits(job)}" if limit is not None and needed > limit else ""
-    return f"; about {needed} keep the learner busy{also}"
-
-
-def _samplers_field(job: RLTrainingJob) -> str:
-    """Names the field that determines the number of samplers, with its value."""
-    bounds, status = job.spec.sampler.autoscale, job.status.autoscale
-    if bounds is not None and (status is None or status.state == "Active"):
-        return f"spec.sampler.autoscale.max, now {bounds.max}"
-    return f"spec.sampler.replicas, now {job.replicas('sampler')}"
-
-
-def _stepping(job: RLTrainingJob) -> str:
-    """Names the remedy for environments that wait, which more of them do not make faster one after the other."""
-    if job.spec.environment.stepping != "Serial":
-        return ""
-    return "\nIf a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
+    """Describes what limits the speed of a run, or why that is unknown. `cores` as for `find_bottleneck`."""
+    return find_bottleneck(job, cores) or unknown(job)
 
 
 def unknown(job: RLTrainingJob) -> str:

@@ -12,6 +12,8 @@ from rltraining_api.fields import CountOrZero, Measured, Text
 from rltraining_api.names import SAMPLERS_MAX
 
 Samplers = Annotated[int, Field(ge=1, le=SAMPLERS_MAX)]
+WAIT_PERCENT_MAX = 15.0
+"""If the learner waits for a larger percentage of the time, it has too few samplers."""
 MIN_AT_MOST_MAX = "autoscale.min must be at most autoscale.max"
 
 

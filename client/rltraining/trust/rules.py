@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from rltraining_api import policy_lag
 from rltraining_api.job import RLTrainingJob
 
-from rltraining import policy_lag
 from rltraining.history import number
 
 ACCOUNTS = {

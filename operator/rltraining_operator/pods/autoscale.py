@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from rltraining_api.autoscale import (
+    WAIT_PERCENT_MAX,
     Autoscale,
     AutoscaleSearch,
     AutoscaleStatus,
@@ -28,8 +29,6 @@ from rltraining_operator.observe.observed import Observed
 from rltraining_operator.settings import Settings
 from rltraining_operator.status.reports import is_report_due
 
-WAIT_PERCENT_MAX = 15.0
-"""If the learner waits for a larger percentage of the time, it has too few samplers."""
 WAIT_PERCENT_LOW = 5.0
 """If the learner waits for a smaller percentage of the time, fewer samplers are tried."""
 GAIN_MIN = 0.15

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from command_line import refused
-from rltraining import policy_lag, workdir
+from rltraining import workdir
 from rltraining.errors import ClientError
 from rltraining.plan import plan, predict
+from rltraining_api import policy_lag
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from operator_world import START
-from rltraining_api.autoscale import AutoscaleStatus
+from rltraining_api.autoscale import WAIT_PERCENT_MAX, AutoscaleStatus
 from rltraining_api.roles import SamplerRole
 from rltraining_api.status import Progress
 from rltraining_operator.pods.autoscale import (
     FORGET_WINDOWS,
     WAIT_PERCENT_LOW,
-    WAIT_PERCENT_MAX,
     Sight,
     scale,
 )
