@@ -204,6 +204,9 @@ class Status(ApiModel):
     """Ends of pods and containers with an external cause, which do not count."""
     progress: Progress = Field(default_factory=Progress)
     """Progress of training."""
+    bottleneck: Text | None = None
+    """What limits the speed of training, and what makes training faster, as `rltrain why` prints it. As new
+    as `progress`. Missing until the learner reports how long it waits for data."""
     curve: Curve = ()
     """The learning curve of the run so far, thinned as it grows, and as new as `progress`."""
     replay: ReplayStatus | None = None

@@ -76,6 +76,8 @@ class Settings:
     one_machine: bool = False
     """Whether pods are processes of this machine. Messages then describe causes on this machine
     instead of a cluster's."""
+    cores: int | None = None
+    """Cores of this machine, if pods are processes of this machine. The sentences about the bottleneck use the number."""
 
 
 # Delays of a plan. None of them is polled: a pass is due when one has elapsed.

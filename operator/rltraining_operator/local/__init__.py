@@ -29,13 +29,17 @@ the trainer (`checkpoints/`, `tensorboard/`, `policy/`). `.pods/` contains the m
 running pods.
 """
 
+import os
+
 from rltraining_operator.engine import Engine
 from rltraining_operator.local.cluster import LocalCluster
 from rltraining_operator.local.events import read_events
 from rltraining_operator.local.runtime import Runtime, SharedRuntime, WarmRuntime
 from rltraining_operator.settings import Settings
 
-LOCAL_SETTINGS = Settings(progress_seconds=0.5, autoscale_seconds=10.0, one_machine=True)
+LOCAL_SETTINGS = Settings(
+    progress_seconds=0.5, autoscale_seconds=10.0, one_machine=True, cores=os.cpu_count()
+)
 """Reports are requested often, because requests on one machine are cheap. The number of samplers changes
 sooner, because they start sooner."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from rltraining_api.bottleneck import find_bottleneck
 from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
 from rltraining_api.evaluation import EvaluationStatus
@@ -86,7 +87,12 @@ def take_report(
     advanced = "progress" in update and _steps(report) != status.progress.environment_steps
     if advanced and status.start_time is not None:  # a suspended job makes no progress
         update["progress_time"] = now
-    return Taken(status.model_copy(update=update), lifted)
+    status = status.model_copy(update=update)
+    # Name the bottleneck according to the copied progress.
+    if observed.job and "progress" in update:
+        bottleneck = find_bottleneck(observed.job.model_copy(update={"status": status}), settings.cores)
+        status = status.model_copy(update={"bottleneck": bottleneck})
+    return Taken(status, lifted)
 
 
 def find_silence(observed: Observed, now: datetime, settings: Settings) -> BlockedReason | None:

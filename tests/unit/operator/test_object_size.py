@@ -43,7 +43,8 @@ def hostile_report(unit: str, number: int, state: str) -> LearnerReport:
         | dict.fromkeys(
             ("meanReturn", "stepsPerSecond", "percent", "policyLag", "policyLagP50", "policyLagP99"),
             -1.2345678901234567e-300,
-        ),
+        )
+        | {"learnerWaitPercent": 1.2345678901234567e300},
         "curve": [
             {
                 "environmentSteps": 2**53 - i,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, termination
+from rltraining_api.bottleneck import find_bottleneck
 from rltraining_api.status import Condition
 from rltraining_operator.cluster import Event
 from rltraining_operator.plan import plan_invalid
@@ -41,6 +43,41 @@ def test_progress_and_curve_are_written_at_most_every_five_seconds(world: World)
     world.after(1).settle()
     assert (world.status.progress.environment_steps, curve_steps(world)) == (20, [10, 20])
     assert world.status.progress_time == world.now
+
+
+def waits(world: World, percent: float | None, state: str = "Training") -> str | None:
+    """Returns the bottleneck in the status after a report of a learner that waits for data."""
+    said = report(10, state, progress={"environmentSteps": 10, "learnerWaitPercent": percent})
+    return world.after(6).say(said).settle().status.bottleneck
+
+
+@pytest.mark.parametrize(
+    ("cores", "sentence"),
+    [(None, "The samplers are the bottleneck: "), (2, "The cores of this machine are the bottleneck: ")],
+)
+def test_the_status_names_the_bottleneck_as_rltrain_why_does(cores: int | None, sentence: str) -> None:
+    world = make_world()
+    world.settings = replace(world.settings, cores=cores)
+    world.up()
+    assert waits(world, None) is None
+    found = waits(world, 90.0)
+    assert found is not None
+    assert found.startswith(f"{sentence}the learner waits for data 90% of the time")
+    assert found == find_bottleneck(world.parsed, cores)
+    assert waits(world, None, "Starting") == found, "it belongs to the progress, which stays too"
+    assert waits(world, None) is None
+
+
+def test_the_bottleneck_causes_no_further_writes(world: World) -> None:
+    waits(world, 90.0)
+    before = world.writes
+    waits(world, 90.0)
+    assert world.writes == before
+    world.spec(sampler={"replicas": 3}).settle()
+    world.run().settle()
+    before = world.writes
+    waits(world, 91.0)
+    assert world.writes == before + 1
 
 
 def test_a_learner_that_restarts_sets_progress_and_curve_back_when_it_has_restored(world: World) -> None:
