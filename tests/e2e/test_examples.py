@@ -61,8 +61,9 @@ LIKE_OTHERS |= {
     "zoo/halfcheetah-sac",
     "zoo/halfcheetah-td3",
     "zoo/hopper-sac",
+    "pong-ppo-gpu",
 }
-"""These differ from other examples in nothing but the environment, numbers, and what a checkpoint contains.
+"""These differ from other examples in nothing but the environment, numbers, pods, and what a checkpoint contains.
 test_docs_manifests.py checks that they are valid."""
 ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
 APEX_OF_ATARI = tuple(
