@@ -95,3 +95,37 @@ def test_a_null_reaches_the_trainer_except_by_client_side_apply(
     stored = server.request("GET", path)["spec"]["environment"]
     server.request("DELETE", path)
     assert ("normalize" in stored) == kept
+
+
+MISSPELT = JOB | {"spec": JOB["spec"] | {"stop": {"second": 60}}}
+PATCH = ("patch", "rlj/shown", "--type=merge", '--patch={"spec": {"stop": {"second": 60}}}')
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("kubectl", "apply", "-f", "-"),
+        ("kubectl", "apply", "--server-side", "-f", "-"),
+        ("env", "KUBE_EDITOR=sed -i s/environmentSteps/environmentStep/", "kubectl", "edit", "rlj/shown"),
+        ("kubectl", *PATCH, "--dry-run=server", "--warnings-as-errors"),
+    ],
+    ids=["apply", "server-side apply", "edit", "dry run of a patch"],
+)
+def test_a_misspelt_field_is_rejected(
+    api_server: Cluster, namespace: str, server: Server, shown: str, command: tuple[str, ...]
+) -> None:
+    """As docs/clusters.md describes."""
+    before = server.request("GET", shown)
+    done = api_server.run(*command, "-n", namespace, stdin=json.dumps(MISSPELT), check=False)
+    assert done.returncode == 1
+    assert 'unknown field "spec.stop.' in done.stderr
+    assert server.request("GET", shown) == before
+
+
+def test_a_patch_drops_a_misspelt_field_with_a_warning(
+    api_server: Cluster, namespace: str, server: Server, shown: str
+) -> None:
+    before = server.request("GET", shown)
+    done = api_server.run("kubectl", *PATCH, "-n", namespace)
+    assert 'Warning: unknown field "spec.stop.second"' in done.stderr
+    assert server.request("GET", shown)["spec"] == before["spec"]
