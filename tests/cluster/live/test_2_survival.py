@@ -181,12 +181,16 @@ def test_training_continues_without_an_operator_and_faults_meanwhile_are_counted
     team.operator("scale", "deployment", team.release, "--replicas=0")
     _until(lambda: not team.operator_pods())
     status = healed.job.status
-    healed.job.kill("sampler-1")  # which the kubelet restarts
-    _until(lambda: _is_restarted(healed.job.pods()["survivor-sampler-1"]))
+    killed = ("sampler-1", "learner-0")
+    for name in killed:
+        healed.job.kill(name)  # the kubelet restarts it
+    _until(lambda: all(_is_restarted(healed.job.pods()[f"survivor-{name}"]) for name in killed))
     assert healed.job.status == status, "no operator updates the status"
     team.operator("scale", "deployment", team.release, "--replicas=2")
-    healed.until_counted("sampler")
-    healed.check(disruptions=1, sampler=1)
+    for role in ("sampler", "learner"):
+        healed.until_counted(role)
+    after = healed.check(disruptions=2, learner=1, sampler=1)
+    assert after["progress"]["environmentSteps"] >= healed.before["checkpoint"]["step"] > 0
     assert healed.job.uids() == healed.uids
 
 
