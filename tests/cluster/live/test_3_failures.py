@@ -89,13 +89,25 @@ def test_an_ended_job_is_deleted_after_its_time_to_live(team: Team) -> None:
         job.until_gone()
 
 
+THREE_PODS = {"requests.cpu": "30m", "requests.ephemeral-storage": "300Mi", "limits.memory": "6Gi"}
+LIMIT_RANGE = {
+    "type": "Container",
+    "defaultRequest": {"ephemeral-storage": "100Mi"},
+    "default": {"memory": "2Gi"},
+}
+"""Without these defaults such a quota rejects every pod. conftest.py installs the operator with requests of 10m CPU."""
+
+
 @contextmanager
-def with_quota(team: Team, namespace: str, pods: int) -> Iterator[Team]:
-    """A namespace with a limited number of pods."""
+def with_quota(team: Team, namespace: str, hard: Json, limit_range: Json | None = None) -> Iterator[Team]:
+    """A namespace with limited resources, and with default requests and limits of containers."""
     with team.other(namespace) as other:
-        metadata = {"name": "full", "namespace": other.namespace}
-        hard = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
-        team.cluster.apply(hard | {"spec": {"hard": {"pods": str(pods)}}})
+        specs = {"ResourceQuota": {"hard": hard}}
+        if limit_range is not None:
+            specs["LimitRange"] = {"limits": [limit_range]}
+        for kind, spec in specs.items():
+            metadata = {"name": "full", "namespace": other.namespace}
+            team.cluster.apply({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
         for _ in every(0.2):  # the quota applies once its use has been counted
             if "hard" in json.loads(other.kubectl("get", "quota", "full", "-o", "json")).get("status", {}):
                 break
@@ -103,7 +115,7 @@ def with_quota(team: Team, namespace: str, pods: int) -> Iterator[Team]:
 
 
 def test_under_a_quota_the_learner_runs_and_samplers_fill_the_rest(team: Team) -> None:
-    with with_quota(team, "with-three-pods", pods=3) as other:
+    with with_quota(team, "with-three-pods", THREE_PODS, LIMIT_RANGE) as other:
         spec = example("cartpole-impala", sampler={"replicas": 6}, stop={"environmentSteps": 10**9})
         job = other.submit("three-of-seven", spec | other.gentle("three-of-seven"))
         job.until_ready("1/1", "2/6")
@@ -115,7 +127,7 @@ def test_under_a_quota_the_learner_runs_and_samplers_fill_the_rest(team: Team) -
 
 
 def test_a_job_reports_an_exceeded_quota_and_recovers(team: Team) -> None:
-    with with_quota(team, "with-quota", pods=0) as other:
+    with with_quota(team, "with-quota", {"pods": "0"}) as other:
         job = other.submit("over-quota", example("cartpole-impala") | PLAIN)
 
         def says_so(status: Json) -> bool:
