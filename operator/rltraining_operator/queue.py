@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class RoundRobin(asyncio.Queue[K]):
-    """Returns keys of different groups in turn, so that many keys of one group do not delay those of others."""
+    """Returns keys of different groups in turn, so that many keys of one group do not delay other groups."""
 
     def __init__(self, group: Callable[[K], Hashable]) -> None:
         self._group = group

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import torch
 from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.roles.main import keep_memory
 from rltraining_trainer.transport import Endpoint
 from rltraining_trainer.world.trajectories import PATH, LearnerTrajectories
 
@@ -81,6 +82,7 @@ def measure(samplers: int) -> dict[str, Any]:
     read, write = os.pipe()
     children = [_fork(index, read, write) for index in range(samplers)]
 
+    keep_memory()  # as every learner does
     models, stopping = ModelServer(), threading.Event()
     queue = LearnerTrajectories(1, models, stopping, max_lag=MAX_LAG)
     pushed: dict[str, int] = {}

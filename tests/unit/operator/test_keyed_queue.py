@@ -50,7 +50,7 @@ async def test_a_key_is_worked_on_once_however_often_it_was_added() -> None:
     assert [key for key, _ in worker.times] == ["a", "b", "last"]
 
 
-async def test_many_keys_of_one_group_do_not_delay_those_of_others() -> None:
+async def test_many_keys_of_one_group_do_not_delay_other_groups() -> None:
     worker = Worker(lambda key: asyncio.sleep(1))
     async with worker.queue(workers=1, group=lambda key: key[0]) as queue:
         for key in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
