@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3 import A2C, DDPG, DQN, PPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -237,10 +237,12 @@ def transitions(actions: gym.Space) -> tuple[dict[str, Any], ReplayBufferSamples
     return given, samples
 
 
-def off_policy(algorithm: Any, actions: gym.Space, net_arch: Any, **settings: Any) -> dict[str, Any]:
+def off_policy(
+    algorithm: Any, actions: gym.Space, net_arch: Any, draws: int = 0, **settings: Any
+) -> dict[str, Any]:
     """Makes one update with plain gradient descent.
 
-    The step size is 1, so that parameters change by the gradient.
+    The step size is 1, so that parameters change by the gradient. ``draws`` is how often the update draws noise.
     """
     policy: dict[str, Any] = {"net_arch": net_arch, **SGD}
     model = algorithm(
@@ -248,13 +250,22 @@ def off_policy(algorithm: Any, actions: gym.Space, net_arch: Any, **settings: An
     )  # fmt: skip
     model.set_logger(Logger(None, []))
     randomize(model.policy)
+    if isinstance(model, SAC):
+        # Leave out the ε in log(1 − a² + ε), for which actions must not be too close to the bounds.
+        model.actor.action_dist.epsilon = 0.0
+        model.actor.log_std.bias.data -= 1.0
     given, samples = transitions(actions)
     model.replay_buffer.sample = lambda *args, **kwargs: samples
     begun = parameters_of(model.policy)
+    # Draw the noise that `train` draws again.
+    torch.manual_seed(0)
+    noise = [torch.randn(BATCH, *actions.shape).tolist() for _ in range(draws)]
+    torch.manual_seed(0)
     model.train(1, BATCH)
     return {
         "parameters": begun,
         "transitions": given,
+        "noise": noise,
         "terms": logged(model),
         "updated": parameters_of(model.policy),
     }
@@ -262,6 +273,7 @@ def off_policy(algorithm: Any, actions: gym.Space, net_arch: Any, **settings: An
 
 def main() -> None:
     torch.manual_seed(0)
+    actor_critic = {"pi": [HIDDEN], "qf": [HIDDEN]}
     rms = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}}
     made = {
         "ppo, separate networks": ppo({**SEPARATE, **SGD}, CONTINUOUS, 0.2, NO_CLIP),
@@ -270,7 +282,11 @@ def main() -> None:
         "a2c, a shared network": a2c({**SHARED, **rms}, DISCRETE, 0.1, 0.5, 1.0, False),
         "cleanrl": cleanrl(),
         "dqn": off_policy(DQN, DISCRETE, [HIDDEN], max_grad_norm=NO_CLIP),
-        "ddpg": off_policy(DDPG, CONTINUOUS, {"pi": [HIDDEN], "qf": [HIDDEN]}, tau=0.25),
+        "ddpg": off_policy(DDPG, CONTINUOUS, actor_critic, tau=0.25),
+        "td3": off_policy(
+            TD3, CONTINUOUS, actor_critic, 1, tau=0.25, policy_delay=1, target_policy_noise=0.4
+        ),
+        "sac": off_policy(SAC, CONTINUOUS, actor_critic, 2, tau=0.25, ent_coef="auto_0.5"),
     }
     print(json.dumps(rounded(made)))
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltraining_api.algorithms import A2c, Adam, DdpgApex, DqnApex, Optimizer, Ppo, RmsProp, Sgd
+from rltraining_api.algorithms import A2c, Adam, DdpgApex, DqnApex, Optimizer, Ppo, RmsProp, Sac, Sgd, Td3
 from rltraining_api.network import Mlp, Network
+from rltraining_trainer.algorithms import sac, td3
 from rltraining_trainer.algorithms.ddpg import DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnLearner
 from rltraining_trainer.algorithms.returns import generalized_advantages
@@ -40,11 +44,20 @@ SEPARATE = {
     "value_head": "value_net",
 }
 Q_NETWORK = {"torso.0": "q_net.0", "head": "q_net.2"}
-ACTOR_CRITIC = {
-    "actor.0.0": "actor{}.mu.0",
-    "actor.1": "actor{}.mu.2",
-    "critic.0.0": "critic{}.qf0.0",
-    "critic.1": "critic{}.qf0.2",
+ACTOR = {"actor.0.0": "actor{}.mu.0", "actor.1": "actor{}.mu.2"}
+TWIN_CRITICS = {
+    "critics.0.body.0": "critic{}.qf0.0",
+    "critics.0.head": "critic{}.qf0.2",
+    "critics.1.body.0": "critic{}.qf1.0",
+    "critics.1.head": "critic{}.qf1.2",
+}
+DDPG = {**ACTOR, "critic.0.0": "critic{}.qf0.0", "critic.1": "critic{}.qf0.2"}
+TD3 = {**ACTOR, **TWIN_CRITICS}
+SAC = {
+    "actor.0.0": "actor.latent_pi.0",
+    "actor.1": "actor.heads",
+    "temperature": "temperature",
+    **TWIN_CRITICS,
 }
 """Layer names here and in Stable-Baselines3; ``{}`` stands for the network or its target."""
 TERMS = {
@@ -66,6 +79,13 @@ PPO = {
     "advantage_normalization_per": "Minibatch",
 }
 LINEAR = {"learning_rate_schedule": "Linear"}
+RELU = Network(mlp=Mlp(hidden_sizes=(4,), activation="Relu"))
+REPLAYED: dict[str, Any] = {
+    "optimizer": SGD,
+    "gradient_clip": None,
+    "target_update_period": 1,
+    "target_update_rate": 0.25,
+}
 RMS = Optimizer(rmsprop=RmsProp(alpha=0.99, epsilon=1e-5))
 
 
@@ -168,9 +188,7 @@ def transitions_of(reference: dict[str, Any]) -> Any:
 def test_an_update_of_q_values() -> None:
     """Compares with the plain DQN of Stable-Baselines3, which is neither double nor dueling."""
     reference = REFERENCES["dqn"]
-    network, _ = build_q_network(
-        Network(mlp=Mlp(hidden_sizes=(4,), activation="Relu")), OBSERVATION, DISCRETE, dueling=False
-    )
+    network, _ = build_q_network(RELU, OBSERVATION, DISCRETE, dueling=False)
     settings = DqnApex(dueling=False, double_q=False, learning_rate=1.0, optimizer=SGD, gradient_clip=None)
     learner = DqnLearner(network, settings)
 
@@ -188,32 +206,102 @@ def test_an_update_of_q_values() -> None:
     check(learner.parameters, theirs("updated"))
 
 
-def test_an_update_of_a_deterministic_policy() -> None:
-    """Their critic minimises δ², ours ½ δ² like D4PG. Their policy learns from the updated critic."""
-    reference, rate = REFERENCES["ddpg"], 0.25
-    network, _ = build_deterministic(
-        Network(mlp=Mlp(hidden_sizes=(4,), activation="Relu")), OBSERVATION, CONTINUOUS
-    )
-    settings = DdpgApex(
-        actor_learning_rate=1.0, critic_learning_rate=2.0, optimizer=SGD, gradient_clip=None, action_gradient_clip=None,
-        target_update_period=1, target_update_rate=rate,
-    )  # fmt: skip
-    learner = DdpgLearner(network, settings)
+def ddpg_learner(rate: float) -> DdpgLearner:
+    network, _ = build_deterministic(RELU, OBSERVATION, CONTINUOUS)
+    rates = {"actor_learning_rate": rate, "critic_learning_rate": rate}
+    return DdpgLearner(network, DdpgApex(**rates, **REPLAYED, action_gradient_clip=None))
+
+
+def td3_learner(rate: float) -> td3.Td3Learner:
+    network, _ = td3.build_network(RELU, OBSERVATION, CONTINUOUS)
+    return td3.Td3Learner(network, Td3(learning_rate=rate, **REPLAYED, policy_delay=1, target_noise=0.4))
+
+
+def sac_learner(rate: float) -> sac.SacLearner:
+    network, actions = sac.build_network(RELU, OBSERVATION, CONTINUOUS)
+    return sac.SacLearner(network, actions, Sac(learning_rate=rate, **REPLAYED, initial_temperature=0.5))
+
+
+def check_actor_critic(
+    reference: dict[str, Any],
+    layers: dict[str, str],
+    learner_of: Callable[[float], DdpgLearner | td3.Td3Learner | sac.SacLearner],
+    critic_rate: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Compares the critics after one update, and the actor after another one.
+
+    Their actor learns from the updated critics.
+
+    Returns:
+        The terms of both updates.
+    """
+    # Their noise is that of the observations, if they sample actions there, and of the next observations.
+    noise = cycle([torch.tensor(values) for values in reversed(reference["noise"])])
+    monkeypatch.setattr(torch, "randn_like", lambda like: next(noise))
+    learner = learner_of(critic_rate)
+    network, state = learner.network, learner.get_state()
     actor = sum(parameter.numel() for parameter in network.actor.parameters())
+    critics = -sum(p.numel() for name, p in network.named_parameters() if name.startswith("critic"))
 
     def theirs(parameters: str, target: str = "") -> Tensor:
-        layers = {ours: layer.format(target) for ours, layer in ACTOR_CRITIC.items()}
-        return flat(network, layers, reference[parameters])
+        named = {ours: layer.format(target) for ours, layer in layers.items()}
+        return flat(network, named, reference[parameters])
 
     begun, updated = theirs("parameters"), theirs("updated")
-    state = {**learner.get_state(), "target": theirs("parameters", "_target")}
+    state["target"] = theirs("parameters", "_target")
     learner.set_state({**state, "parameters": begun})
-    _, terms = learner.step(transitions_of(reference))
-    assert 2 * terms["critic_loss"].item() == pytest.approx(reference["terms"]["critic_loss"], rel=1e-5)
-    check(learner.parameters[actor:], updated[actor:])
-    check(learner.get_state()["target"][actor:], theirs("updated", "_target")[actor:])
+    _, critic_terms = learner.step(transitions_of(reference))
+    check(learner.parameters[critics:], updated[critics:])
+    check(learner.get_state()["target"][critics:], theirs("updated", "_target")[critics:])
 
-    learner.set_state({**state, "parameters": torch.cat((begun[:actor], updated[actor:]))})
-    _, terms = learner.step(transitions_of(reference))
-    assert terms["policy_value"].item() == pytest.approx(-reference["terms"]["actor_loss"], rel=1e-5)
+    learner = learner_of(1.0)
+    learner.set_state({**state, "parameters": torch.cat((begun[:critics], updated[critics:]))})
+    _, actor_terms = learner.step(transitions_of(reference))
     check(learner.parameters[:actor], updated[:actor])
+    return critic_terms, actor_terms
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "learner_of"),
+    [("ddpg", DDPG, ddpg_learner), ("td3", TD3, td3_learner)],
+    ids=["ddpg", "td3"],
+)
+def test_an_update_of_a_deterministic_policy(
+    name: str, layers: dict[str, str], learner_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their critics minimise δ², ours ½ δ² like D4PG."""
+    reference = REFERENCES[name]
+    critic_terms, actor_terms = check_actor_critic(reference, layers, learner_of, 2.0, monkeypatch)
+    assert 2 * critic_terms["critic_loss"].item() == pytest.approx(
+        reference["terms"]["critic_loss"], rel=1e-5
+    )
+    assert actor_terms["policy_value"].item() == pytest.approx(-reference["terms"]["actor_loss"], rel=1e-5)
+
+
+def test_an_update_of_a_squashed_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their temperature's loss has log α where ours has α (equation 18 of the paper)."""
+
+    def renamed(parameters: dict[str, Any]) -> dict[str, Any]:
+        """Joins the layers of mean and log standard deviation, which are one here."""
+        mean, log_std = (
+            {kind: parameters[f"actor.{head}.{kind}"] for kind in ("weight", "bias")}
+            for head in ("mu", "log_std")
+        )
+        heads = {f"actor.heads.{kind}": mean[kind] + log_std[kind] for kind in mean}
+        return {**parameters, **heads, "temperature.log": math.log(0.5)}
+
+    given = REFERENCES["sac"]
+    action = torch.tensor(given["transitions"]["action"]).atanh().tolist()  # stored before the tanh
+    reference = {
+        **given,
+        "transitions": {**given["transitions"], "action": action},
+        "parameters": renamed(given["parameters"]),
+        "updated": renamed(given["updated"]),
+    }
+    terms = given["terms"]
+    critic_terms, actor_terms = check_actor_critic(reference, SAC, sac_learner, 1.0, monkeypatch)
+    assert critic_terms["critic_loss"].item() == pytest.approx(terms["critic_loss"], rel=1e-5)
+    assert actor_terms["actor_loss"].item() == pytest.approx(terms["actor_loss"], rel=1e-5)
+    temperature_loss = terms["ent_coef_loss"] / math.log(0.5) * 0.5
+    assert critic_terms["temperature_loss"].item() == pytest.approx(temperature_loss, rel=1e-5)
