@@ -155,6 +155,12 @@ def quantiles() -> dict[str, Any]:
     }
 
 
+def rescaling() -> dict[str, Any]:
+    """Returns values before and after the rescaling of R2D2. Uses a separate generator like ``quantiles``."""
+    values = np.random.default_rng(26).normal(size=T) * np.logspace(-2, 4, T)
+    return {"values": values, "scaled": [rlax.signed_hyperbolic(value, 1e-3) for value in values]}
+
+
 def main() -> None:
     made = {
         "vtrace": vtrace(),
@@ -170,6 +176,7 @@ def main() -> None:
             for epsilon in (0.1, 1.5e-7)
         ],
         "quantiles": quantiles(),
+        "rescaling": rescaling(),
     }
     print(json.dumps(jax.tree.map(rounded, made)))
 

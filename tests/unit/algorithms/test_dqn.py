@@ -95,6 +95,29 @@ def test_the_gradient_of_quantiles_is_that_of_their_loss(dueling: bool, double_q
     assert priorities.tolist() == pytest.approx([abs(error) + PRIORITY_EPSILON for error in errors], rel=1e-4)
 
 
+def test_the_gradient_with_noise_is_that_of_the_formula() -> None:
+    """All transitions of a batch have the same noise. The three networks draw theirs one after the other."""
+    learner = dqn(noisy_layers=True, gradient_clip=None)
+    learner.step(batch_for(learner, 1))  # so that network and target network differ
+    batch = batch_for(learner)
+    rows, action = torch.arange(B), batch["action"]
+    torch.manual_seed(5)
+    with torch.no_grad():
+        following = learner._target(batch["next_observation"])
+        best = learner.network(batch["next_observation"]).argmax(1)
+    errors = batch["reward"] + batch["discount"] * following[rows, best]
+    errors = errors - learner.network(batch["observation"])[rows, action]
+    huber = torch.where(errors.abs() <= 1, 0.5 * errors**2, errors.abs() - 0.5)
+    wanted = torch.autograd.grad((WEIGHTS.float() / 3 * huber).mean(), list(learner.network.parameters()))
+    torch.manual_seed(5)
+
+    learner.step(batch, WEIGHTS, 3.0)
+
+    assert learner.parameters.grad is not None
+    wanted_flat = torch.cat([part.reshape(-1) for part in wanted])
+    assert torch.allclose(learner.parameters.grad, wanted_flat, rtol=1e-4, atol=1e-6)
+
+
 def quantile_loss(target: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """Each quantile is compared with each sample of the target."""
     total = torch.zeros(())

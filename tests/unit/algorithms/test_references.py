@@ -19,7 +19,9 @@ from rltraining_trainer.algorithms.q_learning import (
     double_q_target,
     huber_loss,
     quantile_huber_loss,
+    rescale,
     squared_loss,
+    unscale,
 )
 from rltraining_trainer.algorithms.returns import generalized_advantages, n_step_returns
 from rltraining_trainer.algorithms.schedules import scheduled
@@ -69,6 +71,14 @@ def test_the_quantile_huber_loss_is_rlaxs() -> None:
     loss, slope = quantile_huber_loss(made["target"], made["quantiles"])
     assert torch.allclose(loss, made["loss"], rtol=1e-5, atol=1e-6)
     assert torch.allclose(slope, made["slope"], rtol=1e-5, atol=1e-6)
+
+
+def test_the_rescaling_of_values_is_rlaxs() -> None:
+    made = {
+        name: torch.tensor(values, dtype=torch.float64) for name, values in REFERENCES["rescaling"].items()
+    }
+    assert torch.allclose(rescale(made["values"], 1e-3), made["scaled"], rtol=1e-6)
+    assert torch.allclose(unscale(made["scaled"], 1e-3), made["values"], rtol=1e-6)
 
 
 def test_transitions_of_n_steps_are_dqn_zoos() -> None:
