@@ -23,8 +23,13 @@ REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert"
 """A small memory, and a learner that does not take a whole core."""
 
 
-def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of Ape-X DQN with two samplers. `replay` overrides REPLAY; null means that neither side waits."""
+def replay_job(
+    *, replay: dict[str, Any] | None = None, changes: dict[str, Any] | None = None, **spec: Any
+) -> RLTrainingJob:
+    """A small job of Ape-X DQN with two samplers.
+
+    `replay` overrides REPLAY; null means that neither side waits. `changes` overrides other settings.
+    """
     settings = {
         "batchSize": 64,
         "learningRate": 1e-3,
@@ -32,11 +37,18 @@ def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTraini
         "parameterRefreshSteps": 16,
         "targetUpdatePeriod": 100,
         "replay": REPLAY | (replay or {}),
+        **(changes or {}),
     }
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
 
-WITH_REPLAY = ("dqnApex", "r2d2", "sac", "td3")
+DQN: dict[str, dict[str, Any]] = {
+    "dqnApex": {},
+    "dqnWithQuantiles": {"quantiles": 5},
+    "dqnWithNoise": {"noisyLayers": True},
+}
+"""Variants of Ape-X DQN."""
+WITH_REPLAY = (*DQN, "r2d2", "sac", "td3")
 GRADIENTS: dict[str, dict[str, Any]] = {
     "a3c": {"rolloutLength": 16},
     "a2c": {"rolloutLength": 16},
@@ -66,7 +78,9 @@ def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
         environment = {"id": "PacedPendulum-v1", "numEnvs": 8}
         fields = {"algorithm": {algorithm: settings}, "environment": environment, "sampler": {"replicas": 2}}
         return small_job(**(fields | spec))
-    return replay_job(**spec) if algorithm == "dqnApex" else gradient_job(algorithm, **spec)
+    if algorithm in DQN:
+        return replay_job(changes=DQN[algorithm], **spec)
+    return gradient_job(algorithm, **spec)
 
 
 def gradient_job(

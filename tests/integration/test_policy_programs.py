@@ -6,7 +6,6 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
-from rltraining_trainer.algorithms import r2d2, sac, td3
+from rltraining_trainer.algorithms.registry import build_policy_network
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
-    build_actor_critic,
-    build_deterministic,
-    build_q_network,
 )
 from rltraining_trainer.policy import (
     Policy,
@@ -49,16 +45,11 @@ CASES: dict[str, tuple[str, dict, dict]] = {
     "twin critics": ("Pendulum-v1", MLP, {"td3": {}}),
     "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
     "images, dueling": (IMAGE, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}, {"dqnApex": {}}),
+    "quantiles": ("CartPole-v1", MLP, {"dqnApex": {"quantiles": 5}}),
+    "noise while training": ("CartPole-v1", MLP, {"dqnApex": {"noisyLayers": True}}),
     "user code": ("CartPole-v1", {"entryPoint": f"{__name__}:attentive"}, {"impala": {}}),
 }
 """Environment, network, algorithm."""
-BUILDERS = {
-    "dqnApex": partial(build_q_network, dueling=True),
-    "ddpgApex": build_deterministic,
-    "r2d2": r2d2.build_network,
-    "sac": sac.build_network,
-    "td3": td3.build_network,
-}
 
 
 class Noise(gym.Env):
@@ -150,7 +141,16 @@ def trained(
     found = environment.single_observation_space, environment.single_action_space
     environment.close()
     torch.manual_seed(5)
-    built, _ = BUILDERS.get(job.spec.algorithm.name, build_actor_critic)(job.spec.network, *found)
+    settings = job.spec.algorithm.parameters
+    built, _ = build_policy_network(
+        job.spec.algorithm.name,
+        job.spec.network,
+        *found,
+        normalize=None,
+        dueling=getattr(settings, "dueling", False),
+        quantiles=getattr(settings, "quantiles", 1),
+        noisy=getattr(settings, "noisy_layers", False),
+    )
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

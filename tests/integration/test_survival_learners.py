@@ -16,7 +16,7 @@ IDLE_SECONDS = 0.6
 """Time that a learner must have waited for data: more than two of its waits."""
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex", "sac"])
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", *WITH_REPLAY])
 def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_it_had(
     train: Train, algorithm: str
 ) -> None:

@@ -21,9 +21,7 @@ AGGREGATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex", "r2d2", "sac", "td3"]
-)
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", *WITH_REPLAY])
 def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: str) -> None:
     async def scenario(run: Run) -> None:
         await run.until_learning()
