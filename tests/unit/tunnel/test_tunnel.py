@@ -184,6 +184,7 @@ async def test_a_burst_of_members_is_admitted(tmp_path: Path) -> None:
         for reader, writer in members:
             assert await asyncio.wait_for(reader.read(1), SECONDS) == b"x"
             writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in members), return_exceptions=True)
 
 
 async def test_a_client_refuses_a_server_with_another_token(tmp_path: Path) -> None:
