@@ -3,7 +3,7 @@
 With a mean lifetime of one day, a thousand spot instances lose one every 86 s; with two hours, one
 every 7 s. The learner is killed rarely and resumes from its newest checkpoint. The steps since that
 checkpoint are not useful and are not counted twice. Recovery is the time from the kill until the pod
-is ready again.
+is ready again. Its distribution is printed for each role.
 
 The speed of a shared machine changes by several percent within minutes. So one job with two samplers
 trains all the time, and short blocks with and without kills take turns. A round has each kind of block
@@ -29,7 +29,7 @@ from rltraining_api.manifest import load_manifest
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
 
-from tests.bench.table import print_table, thousands
+from tests.bench.table import PERCENTILES, distribution, print_table, thousands
 
 MANIFEST = Path("examples/cartpole-impala.yaml")
 BLOCK_SECONDS, PAUSE_SECONDS = 20.0, 2.0
@@ -67,7 +67,13 @@ def run(seeds: int) -> None:
         outcomes = asyncio.run(_train(max(2, seeds), Path(folder)))
     ideal = outcomes[NONE].rates
     print_table(
-        ("deaths", "useful steps/s", "goodput", "sampler: recoveries, median, longest", "learner: the same"),
+        (
+            "deaths",
+            "useful steps/s",
+            "goodput",
+            f"sampler: recoveries: {'/'.join(f'p{percent}' for percent in PERCENTILES)}/longest",
+            "learner: the same",
+        ),
         [
             (
                 name,
@@ -88,8 +94,7 @@ def _mean_and_error(ratios: Sequence[float]) -> str:
 
 def _times(occurrences: Sequence[Occurrence], role: str) -> str:
     times = [each.recovery_seconds for each in occurrences if each.role == role]
-    seconds = [each for each in times if each is not None]
-    return f"{len(seconds)}, {statistics.median(seconds):.1f} s, {max(seconds):.1f} s" if seconds else "0"
+    return distribution([each for each in times if each is not None])
 
 
 async def _train(rounds: int, folder: Path) -> dict[str, Outcome]:
