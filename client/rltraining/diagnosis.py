@@ -75,9 +75,9 @@ def plan(
 ) -> None:
     """Predict how fast a run is with other numbers of samplers.
 
-    Calculates the speed, the learner's load and the policy lag from the measured speed of the run and from the share of the
-    time for which its learner waits for data. The model assumes that more processes run as fast as the measured ones. While
-    the run trains, its last seconds count, and afterwards its end.
+    Calculates the speed, the learner's load, the policy lag, and what the learner receives and sends, from the measured speed
+    of the run, from the share of the time for which its learner waits for data, and from the bytes of a step. The model assumes
+    that more processes run as fast as the measured ones. While the run trains, its last seconds count, and afterwards its end.
 
     Examples:
 

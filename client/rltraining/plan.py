@@ -1,4 +1,4 @@
-"""Implements `rltrain plan`: predicts the speed of a run with other numbers of samplers, from its measured speed.
+"""Implements `rltrain plan`: predicts speed and network use of a run with other numbers of samplers, from its measured speed.
 
 The model has two measured numbers. With n samplers a run makes v steps/s, and its learner waits for data for the share w of the
 time. So a sampler collects v/n steps/s, and a learner that never waits learns v/(1-w) steps/s. With N samplers the run makes
@@ -13,6 +13,10 @@ steps in the same time, and learning from them takes N/n times as long:
 Where the samplers compute the gradients, or where a replay memory has no limit on samples per insertion, the learner does not
 limit the speed: N v/n. With IMPALA, and with A3C and A2C in mode Async, only samplers with a credit collect, so n and N are at
 most the number of credits.
+
+The bytes of a step do not depend on the number of samplers, so that what the learner receives and sends grows like the steps/s.
+This does not hold for a replay memory without that limit, from which the learner draws at its own speed. And while an update
+uses data of more samplers than there are, the learner sends fewer parameters for each step than to more samplers.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from dataclasses import dataclass
 from rltraining_api import presets
 from rltraining_api.bottleneck import BUSY_PERCENT_MIN, LEARNER_PERCENT
 from rltraining_api.job import IN_TURNS, RLTrainingJob
-from rltraining_api.policy_lag import largest_mean, more_credits, samplers_with_credits
+from rltraining_api.policy_lag import items_of_update, largest_mean, more_credits, samplers_with_credits
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
@@ -45,6 +49,9 @@ class Prediction:
     """Percentage of the time for which the learner does not wait for data. None: too small to be predicted."""
     policy_lag: float | None
     """Upper bound of the mean, in parameter versions. None: not predicted for this algorithm."""
+    received_bytes_per_second: float | None
+    sent_bytes_per_second: float | None
+    """Messages of the first learner. None: not measured, or not in proportion to the steps."""
 
 
 def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClient]) -> None:
@@ -59,7 +66,15 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
         f"{progress.learner_wait_percent:.0f}% of the time. Predicted, if more processes run as fast as these:\n"
     )
     # Print the predictions.
-    lines = [("samplers", "steps/s", "learner busy", "mean policy lag at most"), *map(_cells, predictions)]
+    head = (
+        "samplers",
+        "steps/s",
+        "learner busy",
+        "mean policy lag at most",
+        "MB/s received",
+        "MB/s sent",
+    )
+    lines = [head, *map(_cells, predictions)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         say("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
@@ -77,10 +92,12 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
         say(f"\nMore than {plural(credits, 'sampler')} at a time need {more_credits(job)}.")
 
 
-def _cells(one: Prediction) -> tuple[str, str, str, str]:
+def _cells(one: Prediction) -> tuple[str, ...]:
     lag = "-" if one.policy_lag is None else f"{one.policy_lag:.0f}"
     busy = "-" if one.learner_busy_percent is None else f"{one.learner_busy_percent:.0f}%"
-    return f"{one.samplers:,}", f"{one.steps_per_second:,.0f}", busy, lag
+    traffic = (one.received_bytes_per_second, one.sent_bytes_per_second)
+    megabytes = ("-" if rate is None else f"{rate / 1e6:,.2f}" for rate in traffic)
+    return f"{one.samplers:,}", f"{one.steps_per_second:,.0f}", busy, lag, *megabytes
 
 
 def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
@@ -104,6 +121,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
         )
     is_known = 100.0 * busy >= BUSY_PERCENT_MIN
     credits = samplers_with_credits(job) or max(samplers, *counts)
+    received, sent = _bytes_per_step(job, rate)
     # Apply the model.
     found = []
     for count in counts:
@@ -116,8 +134,30 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
         else:
             share = min(1.0, busy * times)
             steps = rate * share / busy
-        found.append(Prediction(count, steps, 100.0 * share if is_known else None, largest_mean(job, count)))
+        found.append(
+            Prediction(
+                count,
+                steps,
+                100.0 * share if is_known else None,
+                largest_mean(job, count),
+                None if received is None else received * steps,
+                None if sent is None else sent * steps,
+            )
+        )
     return found
+
+
+def _bytes_per_step(job: RLTrainingJob, rate: float) -> tuple[float | None, float | None]:
+    """Returns the bytes that the first learner receives and sends for each step, at the measured steps/s.
+
+    None: not measured, or not the same with other numbers of samplers.
+    """
+    progress, replay, items = job.status.progress, job.spec.algorithm.replay, items_of_update(job)
+    received, sent = progress.received_bytes_per_second, progress.sent_bytes_per_second
+    if received is None or sent is None or (replay is not None and replay.samples_per_insert is None):
+        return None, None
+    has_few_samplers = items is not None and items * job.spec.learner.replicas > job.replicas("sampler")
+    return received / rate, None if has_few_samplers else sent / rate
 
 
 def _learner_limits(job: RLTrainingJob) -> bool:

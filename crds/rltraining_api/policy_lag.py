@@ -15,7 +15,7 @@ def limit(job: RLTrainingJob) -> int | None:
 
 def samplers_with_credits(job: RLTrainingJob) -> int | None:
     """Returns how many samplers can collect at a time. None: any number."""
-    longest, items = limit(job), _items(job)
+    longest, items = limit(job), items_of_update(job)
     if longest is None or items is None:
         return None
     return max(1 if job.spec.algorithm.impala else items, items * longest // 2)
@@ -34,7 +34,7 @@ def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
     A sampler of IMPALA collects one unroll while another one is under way. A sampler of A3C or A2C has one gradient, and the
     queue may hold more.
     """
-    items, aggregate = _items(job), getattr(job.spec.algorithm.parameters, "aggregate", None)
+    items, aggregate = items_of_update(job), getattr(job.spec.algorithm.parameters, "aggregate", None)
     if items is None:
         return None
     under_way = 2 * samplers if aggregate is None else samplers - 1 + aggregate.queue_capacity
@@ -43,7 +43,7 @@ def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
     return lag if longest is None else min(lag, longest / 2)
 
 
-def _items(job: RLTrainingJob) -> int | None:
+def items_of_update(job: RLTrainingJob) -> int | None:
     """Returns the unrolls or gradients of an update. None: there is no policy lag, or an update has one of each sampler."""
     if (impala := job.spec.algorithm.impala) is not None:
         return impala.batch_unrolls

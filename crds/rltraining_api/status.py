@@ -46,6 +46,10 @@ class Progress(ApiModel):
     """Highest `meanReturn` so far over the full number of episodes."""
     steps_per_second: Measured = None
     """Environment steps per second, over the last seconds."""
+    received_bytes_per_second: Measured = None
+    """Bytes per second that the first learner received in messages of other members, over the last seconds."""
+    sent_bytes_per_second: Measured = None
+    """Bytes per second that the first learner sent in messages to other members, over the last seconds."""
     percent: Measured = None
     """Percentage of `stop` that is reached, 0 to 100: the largest over the rules that have a
     percentage."""

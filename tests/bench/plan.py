@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rltraining import workdir
-from rltraining.plan import predict
+from rltraining.plan import Prediction, predict
+from rltraining_api.status import Progress
 
 from tests.bench.table import print_table
 from tests.bench.training import train
@@ -58,13 +59,22 @@ def run(seeds: int) -> None:
         os.environ["PYTHONPATH"] = name
         rows = [row for task, changes in TASKS.items() for row in _rows(folder, task, changes, seeds)]
     print_table(
-        ("algorithm", "samplers", "predicted steps/s", "measured: median (all)", "measured / predicted"), rows
+        (
+            "algorithm",
+            "samplers",
+            "predicted steps/s",
+            "measured: median (all)",
+            "measured / predicted",
+            "MB/s received, sent: predicted",
+            "measured",
+        ),
+        rows,
     )
 
 
 def _rows(folder: Path, task: str, changes: Sequence[str], seeds: int) -> list[Sequence[object]]:
-    measured: dict[int, list[float]] = {count: [] for count in SAMPLERS}
-    predicted: dict[int, float] = {}
+    measured: dict[int, list[Progress]] = {count: [] for count in SAMPLERS}
+    predicted: dict[int, Prediction] = {}
     for seed in range(seeds):
         for count in SAMPLERS:
             to = folder / f"{task}-{count}-{seed}"
@@ -76,17 +86,34 @@ def _rows(folder: Path, task: str, changes: Sequence[str], seeds: int) -> list[S
             )
             job = workdir.last_state(to)
             assert job is not None
-            assert job.status.progress.steps_per_second is not None
-            measured[count].append(job.status.progress.steps_per_second)
+            measured[count].append(job.status.progress)
             if not predicted:
-                predicted = {one.samplers: one.steps_per_second for one in predict(job, SAMPLERS)}
-    return [
-        (
-            task,
-            count,
-            f"{predicted[count]:,.0f}",
-            f"{(median := statistics.median(found)):,.0f} ({', '.join(f'{rate:,.0f}' for rate in sorted(found))})",
-            f"{median / predicted[count]:.2f}",
-        )
-        for count, found in measured.items()
-    ]
+                predicted = {one.samplers: one for one in predict(job, SAMPLERS)}
+    return [_row(task, predicted[count], found) for count, found in measured.items()]
+
+
+def _row(task: str, predicted: Prediction, measured: Sequence[Progress]) -> Sequence[object]:
+    rates = sorted(one.steps_per_second or 0.0 for one in measured)
+    return (
+        task,
+        predicted.samplers,
+        f"{predicted.steps_per_second:,.0f}",
+        f"{(median := statistics.median(rates)):,.0f} ({', '.join(f'{rate:,.0f}' for rate in rates)})",
+        f"{median / predicted.steps_per_second:.2f}",
+        _megabytes([predicted]),
+        _megabytes(measured),
+    )
+
+
+def _megabytes(found: Sequence[Prediction | Progress]) -> str:
+    """Formats the medians of the bytes received and sent."""
+    directions = (
+        [one.received_bytes_per_second for one in found],
+        [one.sent_bytes_per_second for one in found],
+    )
+    return ", ".join(_median(rates) for rates in directions)
+
+
+def _median(rates: Sequence[float | None]) -> str:
+    known = [rate for rate in rates if rate is not None]
+    return f"{statistics.median(known) / 1e6:.3f}" if known else "-"

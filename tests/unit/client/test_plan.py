@@ -16,9 +16,15 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 
 
-def job(waits: float | None, algorithm: dict[str, Any] | None = None, samplers: int = 2) -> RLTrainingJob:
+def job(
+    waits: float | None,
+    algorithm: dict[str, Any] | None = None,
+    samplers: int = 2,
+    learners: int = 1,
+    **measured: float,
+) -> RLTrainingJob:
     """A job that makes 1,000 steps/s."""
-    progress = {"environmentSteps": 9, "stepsPerSecond": 1000.0, "learnerWaitPercent": waits}
+    progress = {"environmentSteps": 9, "stepsPerSecond": 1000.0, "learnerWaitPercent": waits, **measured}
     return read_job(
         {
             "apiVersion": "rltraining.dev/v1alpha1",
@@ -27,6 +33,7 @@ def job(waits: float | None, algorithm: dict[str, Any] | None = None, samplers: 
             "spec": {
                 "algorithm": algorithm or {"impala": {}},
                 "environment": {"id": "CartPole-v1"},
+                "learner": {"replicas": learners},
                 "sampler": {"replicas": samplers},
                 "stop": {"environmentSteps": 1000},
             },
@@ -100,6 +107,36 @@ def test_credits_bound_the_policy_lag(algorithm: dict[str, Any], lags: list[floa
     assert predict(job(75.0, {"dqnApex": {}}), [1])[0].policy_lag is None
 
 
+TRAFFIC = {"receivedBytesPerSecond": 4e4, "sentBytesPerSecond": 6e5}
+
+
+@pytest.mark.parametrize(
+    "algorithm", [{"impala": {}}, {"sac": {}}, {"a3c": {}}, {"impala": {"batchUnrolls": 2}}]
+)
+def test_the_bytes_of_a_step_do_not_depend_on_the_number_of_samplers(algorithm: dict[str, Any]) -> None:
+    for one in predict(job(75.0, algorithm, **TRAFFIC), [1, 2, 4, 500]):
+        assert one.received_bytes_per_second == pytest.approx(40 * one.steps_per_second)
+        assert one.sent_bytes_per_second == pytest.approx(600 * one.steps_per_second)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learners", "measured", "is_received_known"),
+    [
+        ({"impala": {}}, 1, {}, False),
+        ({"dqnApex": {"replay": {"samplesPerInsert": None}}}, 1, TRAFFIC, False),
+        ({"impala": {"batchUnrolls": 3}}, 1, TRAFFIC, True),
+        ({"impala": {"batchUnrolls": 2}}, 2, TRAFFIC, True),
+        ({"a2c": {"aggregate": {"mode": "Async", "count": 3}}}, 1, TRAFFIC, True),
+    ],
+)
+def test_bytes_that_are_unknown_or_not_in_proportion_to_the_steps_are_not_predicted(
+    algorithm: dict[str, Any], learners: int, measured: dict[str, float], is_received_known: bool
+) -> None:
+    (found,) = predict(job(75.0, algorithm, learners=learners, **measured), [4])
+    assert found.sent_bytes_per_second is None
+    assert (found.received_bytes_per_second is not None) == is_received_known
+
+
 @pytest.mark.parametrize(
     ("waits", "sentence"),
     [
@@ -115,19 +152,31 @@ def test_a_run_without_the_measurements_is_refused(waits: float | None, sentence
         predict(job(waits), [1])
 
 
+@pytest.mark.parametrize(
+    ("measured", "first", "second"),
+    [
+        ({}, "            -          -", "            -          -"),
+        (TRAFFIC, "         0.02       0.30", "         0.16       2.40"),
+    ],
+)
 def test_a_table_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    measured: dict[str, float],
+    first: str,
+    second: str,
 ) -> None:
     (tmp_path / workdir.JOB_FILE).write_text(workdir.SAVED_HEADER)
-    (tmp_path / workdir.STATUS_FILE).write_text(json.dumps(job(75.0).to_dict()))
+    (tmp_path / workdir.STATUS_FILE).write_text(json.dumps(job(75.0, **measured).to_dict()))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     plan(str(tmp_path), "1,500", lambda: pytest.fail("a folder needs no cluster"))
     assert capsys.readouterr().out == (
         "Measured: 2 samplers, 1,000 steps/s, the learner waits for data 75% of the time. Predicted, if more processes run "
         "as fast as these:\n\n"
-        "samplers  steps/s  learner busy  mean policy lag at most\n"
-        "       1      500           12%                        2\n"
-        "     500    4,000          100%                       16\n\n"
+        "samplers  steps/s  learner busy  mean policy lag at most  MB/s received  MB/s sent\n"
+        f"       1      500           12%                        2  {first}\n"
+        f"     500    4,000          100%                       16  {second}\n\n"
         "The 3 processes shared 2 cores: with a core for each, they may be faster.\n\n"
         "More than 16 samplers at a time need a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag.\n"
     )

@@ -41,7 +41,16 @@ def hostile_report(unit: str, number: int, state: str) -> LearnerReport:
         "incarnation": long,
         "progress": dict.fromkeys(("environmentSteps", "episodes", "updates", "modelVersion"), 2**53)
         | dict.fromkeys(
-            ("meanReturn", "stepsPerSecond", "percent", "policyLag", "policyLagP50", "policyLagP99"),
+            (
+                "meanReturn",
+                "stepsPerSecond",
+                "receivedBytesPerSecond",
+                "sentBytesPerSecond",
+                "percent",
+                "policyLag",
+                "policyLagP50",
+                "policyLagP99",
+            ),
             -1.2345678901234567e-300,
         )
         | {"learnerWaitPercent": 1.2345678901234567e300},

@@ -13,6 +13,7 @@ from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
 from rltraining_api.status import Progress
 from rltraining_trainer.dataflow.reports import StatsDelta
 from rltraining_trainer.roles.progress import ProgressTracker, progress_line
+from rltraining_trainer.transport import Traffic
 from soak import SOAK
 from through_a_file import stored
 
@@ -29,7 +30,7 @@ STOP = Stop(
 
 
 def test_it_counts_what_was_used() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(1.0, 2.0, steps=10), delta(steps=7)], now=100.0)
     tracker.add([delta(3.0, 5.0, steps=20)], now=102.0)
 
@@ -42,28 +43,46 @@ def test_it_counts_what_was_used() -> None:
     assert tracker.seconds(103.0) == 3.0, "from the first unroll on"
 
 
+def test_it_measures_the_bytes_of_messages_per_second() -> None:
+    traffic = Traffic()
+    tracker = ProgressTracker(STOP, traffic)
+    assert tracker.report(0, 1, now=100.0).received_bytes_per_second is None
+    for now in (100.0, 101.0, 102.0):
+        traffic.on_received(b"", [torch.zeros(10)])
+        traffic.on_sent(b"12345", [])
+        tracker.add([delta(steps=10)], now)
+
+    report = tracker.report(updates=2, model_version=3, now=102.0)
+
+    assert (report.received_bytes_per_second, report.sent_bytes_per_second) == (40.0, 5.0)
+    assert tracker.report(3, 3, now=120.0).sent_bytes_per_second == 0.0
+    assert tracker.report(3, 3, now=120.0, over=True).sent_bytes_per_second == 5.0, "the rate before the end"
+    tracker.set_state(stored(tracker.get_state(120.0)))
+    assert tracker.report(3, 3, now=120.0).sent_bytes_per_second is None, "measured again after a roll-back"
+
+
 def test_the_best_return_is_of_as_many_episodes_as_the_mean_is_to_go_over() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     bests = []
     for returns in ((90.0,), (3.0, 3.0), (3.0,), (6.0, 6.0), (0.0,)):
         tracker.add([delta(*returns)], now=100.0)
         bests.append(tracker.report(updates=0, model_version=1, now=100.0).best_return)
 
     assert bests == [None, 32.0, 32.0, 32.0, 32.0]
-    again = ProgressTracker(STOP)
+    again = ProgressTracker(STOP, Traffic())
     again.set_state(stored(tracker.get_state(100.0)))
     assert again.best_return == 32.0
 
 
 def test_the_best_return_is_of_all_samplers_of_an_update_like_the_curve() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(90.0, 90.0, 90.0), delta(3.0, 3.0, 3.0)], now=100.0)
     report = tracker.report(updates=0, model_version=1, now=100.0)
     assert report.best_return == report.mean_return == 3.0
 
 
 def test_a_run_of_which_no_episode_ends_has_a_warning() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(steps=99_999)], now=100.0)
     assert list(tracker.warnings()) == []
     tracker.add([delta(steps=1)], now=101.0)
@@ -75,7 +94,7 @@ def test_a_run_of_which_no_episode_ends_has_a_warning() -> None:
 
 
 def test_a_run_that_ends_before_its_first_update_has_a_warning() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     assert list(tracker.warnings(untrained=True)) == []  # the run has no steps either
     tracker.add([delta(1.0, steps=2320)], now=100.0)
     (warning,) = tracker.warnings(untrained=True)
@@ -84,7 +103,7 @@ def test_a_run_that_ends_before_its_first_update_has_a_warning() -> None:
 
 
 def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(steps=500)._replace(late=True)], now=100.0)
     tracker.add([delta(steps=20), delta(steps=300)._replace(late=True)], now=102.0)
 
@@ -95,7 +114,7 @@ def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
 
 
 def test_the_curve_ends_with_what_the_report_says() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(1.0, 2.0)], now=100.0)
     tracker.add([delta(6.0)], now=100.1)
     tracker.add([delta(steps=0)], now=105.0)
@@ -107,7 +126,7 @@ def test_the_curve_ends_with_what_the_report_says() -> None:
 
 
 def test_a_run_that_makes_no_steps_has_no_speed() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     for second in range(11):
         tracker.add([delta(steps=10)], now=100.0 + second)
     assert tracker.report(11, 11, now=112.0).steps_per_second == 10.0
@@ -116,7 +135,7 @@ def test_a_run_that_makes_no_steps_has_no_speed() -> None:
 
 
 def test_before_the_first_unroll_nothing_is_known() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     report = tracker.report(0, 1, now=50.0)
 
     assert tracker.seconds(50.0) == 0.0
@@ -129,7 +148,7 @@ def test_before_the_first_unroll_nothing_is_known() -> None:
 
 
 def test_policy_lag_is_smoothed_and_never_negative() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(lag=2)], now=0.0)
     assert tracker.report(0, 6, 0.0).policy_lag == 2.0
     tracker.add([delta(lag=-93)], now=0.0)  # parameters of a lost learner
@@ -142,12 +161,12 @@ def test_policy_lag_is_smoothed_and_never_negative() -> None:
     cut=st.integers(0, 11),
 )
 def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: int) -> None:
-    straight, before = ProgressTracker(STOP), ProgressTracker(STOP)
+    straight, before = ProgressTracker(STOP, Traffic()), ProgressTracker(STOP, Traffic())
     resumed = None
     for i, episode_returns in enumerate(returns):
         batch = [delta(*map(float, episode_returns))]
         if i == min(cut, len(returns) - 1):
-            resumed = ProgressTracker(STOP)
+            resumed = ProgressTracker(STOP, Traffic())
             resumed.set_state(stored(before.get_state(float(i))))
         straight.add(batch, float(i))
         (resumed or before).add(batch, float(i) + (1000.0 if resumed else 0.0))
@@ -168,9 +187,9 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
 
 
 def test_seconds_go_on_after_a_restart() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta()], 100.0)
-    resumed = ProgressTracker(STOP)
+    resumed = ProgressTracker(STOP, Traffic())
     resumed.set_state(stored(tracker.get_state(107.0)))
 
     assert resumed.seconds(5.0) == 7.0, "waiting for samplers is no training"
@@ -179,14 +198,14 @@ def test_seconds_go_on_after_a_restart() -> None:
 
 
 def filled(stop: Stop, *returns: float) -> ProgressTracker:
-    tracker = ProgressTracker(stop)
+    tracker = ProgressTracker(stop, Traffic())
     tracker.add([delta(*returns)], 0.0)
     return tracker
 
 
 def resume(tracker: ProgressTracker, stop: Stop) -> ProgressTracker:
     """Starts a new run under another rule."""
-    resumed = ProgressTracker(stop)
+    resumed = ProgressTracker(stop, Traffic())
     resumed.set_state(stored(tracker.get_state(0.0)))
     return resumed
 
@@ -253,7 +272,7 @@ def test_a_rule_that_is_added_counts(come_under: Any) -> None:
 
 
 def test_a_running_learner_that_goes_back_counts_no_second_twice() -> None:
-    tracker = ProgressTracker(STOP)
+    tracker = ProgressTracker(STOP, Traffic())
     tracker.add([delta(steps=10)], now=100.0)
     checkpoint = tracker.get_state(110.0)
     tracker.add([delta(steps=30)], now=115.0)

@@ -51,6 +51,18 @@ def test_an_answer_comes_back_with_its_tensors(serve: Serve) -> None:
     assert answer["payload"]["state"][0].tolist() == [1.0, 1.0]
 
 
+def test_bytes_are_counted_in_both_directions_and_over_a_restart(serve: Serve) -> None:
+    endpoint = serve({"half": lambda sender, payload: torch.zeros(500_000)})
+    for _ in range(2):
+        assert endpoint.dial(endpoint.url).call("half", torch.zeros(1_000_000)).result() is not None
+        endpoint.stop()
+        endpoint.start()
+
+    # This endpoint sends and receives both the call and its answer. Each has some bytes besides its tensor.
+    assert endpoint.traffic.received == endpoint.traffic.sent
+    assert 0 < endpoint.traffic.sent - 2 * 6_000_000 < 1000
+
+
 def fail(sender: str, payload: Payload) -> Payload:
     raise KeyError("no such shard")
 
@@ -81,6 +93,7 @@ def test_another_token_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch,
 
     with pytest.raises(Refused, match="the token is wrong"):
         peer.call("echo", 1).result()
+    assert endpoint.traffic.received == 0, "only messages of the job count"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from own_runs import Begin, make_context
 from rltraining_api.algorithms.replay import Replay as Settings
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
-from rltraining_trainer.transport import Call, DeferredReply, Handler, PeerLost
+from rltraining_trainer.transport import Call, DeferredReply, Handler, PeerLost, Traffic
 from rltraining_trainer.world.replay import LearnerReplay, SamplerReplay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.run import Run
@@ -70,6 +70,7 @@ class FakeEndpoint:
         network.lives += 1
         self.network, self.name = network, name
         self.incarnation = self.url = f"{name} {network.lives}"
+        self.traffic = Traffic()
         self.handlers: dict[str, Handler] = {}
         self.owed: list[DeferredReply] = []
 

@@ -15,6 +15,7 @@ from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow.reports import StatsDelta
 from rltraining_trainer.group import GroupChanged, GroupDecision
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
+from rltraining_trainer.transport import Traffic
 from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.run import Run
 
@@ -140,7 +141,7 @@ class Learner:
         context = make_context(folder, f"pole-learner-{index}", **spec)
         self.context = context = replace(context, learners=urls)
         begin = Begin(context)
-        endpoint: Any = SimpleNamespace(incarnation="a life")
+        endpoint: Any = SimpleNamespace(incarnation="a life", traffic=Traffic())
         first: Any = SimpleNamespace(start=lambda *message: SimpleNamespace(done=lambda: False))
         self.live = SpecWatcher(context.job_file, context.job.spec)
         self.run = Run(context, self.live, endpoint, first if index > 0 else None, torch.device("cpu"))

@@ -12,6 +12,7 @@ from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
+from rltraining_trainer.transport import Traffic
 from rltraining_trainer.world.reporter import REPORT
 from rltraining_trainer.world.run import Run
 from rltraining_trainer.world.services import Services
@@ -62,6 +63,6 @@ class Begin:
         return run
 
     def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
-        run = self.make(SimpleNamespace(incarnation="a life"))
+        run = self.make(SimpleNamespace(incarnation="a life", traffic=Traffic()))
         run.begin(policy, state, self.spaces)
         return run

@@ -15,7 +15,7 @@ from own_runs import Begin, make_context
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.roles import record
-from rltraining_trainer.transport import Stopped
+from rltraining_trainer.transport import Stopped, Traffic
 from rltraining_trainer.world.run import Run
 
 
@@ -342,7 +342,10 @@ def test_learners_with_slices_evaluate_at_checkpoints_and_void_evaluations_on_ro
 def test_a_policy_that_is_not_finite_ends_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     def begin_run() -> tuple[Run, Algorithm]:
         begin = Begin(make_context(tmp_path))
-        run, algorithm = begin.make(SimpleNamespace(incarnation="a life")), Algorithm(begin.policy())
+        run, algorithm = (
+            begin.make(SimpleNamespace(incarnation="a life", traffic=Traffic())),
+            Algorithm(begin.policy()),
+        )
         run.begin(None, {}, begin.spaces, algorithm)
         return run, algorithm
 

@@ -18,6 +18,7 @@ from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.errors import UserCodeError, user_code_error
 from rltraining_trainer.networks import ActorCritic
 from rltraining_trainer.roles.entry_point import _call
+from rltraining_trainer.transport import Traffic
 from rltraining_trainer.world import World
 from rltraining_trainer.world.run import Run
 
@@ -117,7 +118,7 @@ class Counting:
 
 def test_a_state_that_cannot_be_saved_fails_the_job_without_retries(begin: Begin) -> None:
     """The learner restarted until `backoffLimit`, each time from zero."""
-    run = begin.make(SimpleNamespace(incarnation="a life"))
+    run = begin.make(SimpleNamespace(incarnation="a life", traffic=Traffic()))
     run.begin(None, {}, begin.spaces, Counting(begin.policy()))
     world: Any = SimpleNamespace()
     with pytest.raises(
@@ -133,7 +134,7 @@ def test_a_state_that_cannot_be_saved_fails_the_job_without_retries(begin: Begin
 def test_state_beside_an_algorithm_is_refused(tmp_path: Path, name: dict[str, Any]) -> None:
     """It was not saved."""
     begin = Begin(make_context(tmp_path))
-    run, policy = begin.make(SimpleNamespace(incarnation="a life")), begin.policy()
+    run, policy = begin.make(SimpleNamespace(incarnation="a life", traffic=Traffic())), begin.policy()
     state = {} if "policy" in name else name
     with pytest.raises(
         TypeError, match=r"^world\.run\(algorithm=\.\.\., (policy|optimizer=\.\.\.)\): checkpoints would"

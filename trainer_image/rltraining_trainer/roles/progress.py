@@ -22,6 +22,7 @@ from rltraining_trainer.metrics import (
     StopCheck,
     check_stop,
 )
+from rltraining_trainer.transport import Traffic
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,9 +65,14 @@ def progress_line(progress: Progress) -> str:
 
 
 class ProgressTracker:
-    """Counts the steps and episodes of samplers. Times are seconds of a monotonic clock."""
+    """Counts the steps and episodes of samplers. Times are seconds of a monotonic clock.
 
-    def __init__(self, stop: Stop) -> None:
+    Args:
+        stop: the stop rules.
+        traffic: the bytes of this learner's messages.
+    """
+
+    def __init__(self, stop: Stop, traffic: Traffic) -> None:
         self.environment_steps = 0
         self.episodes = 0
         self.curve = LearningCurve()
@@ -75,7 +81,8 @@ class ProgressTracker:
         self.returns, self._smoothed = _meters(stop)
         self.best_return: float | None = None
         """Highest mean return over the full number of episodes."""
-        self._rate = RateMeter()
+        self._traffic = traffic
+        self._rate, self._received, self._sent = RateMeter(), RateMeter(), RateMeter()
         self._late_steps = 0
         self._lag: float | None = None
         self._lags: deque[float] = deque(maxlen=LAGS)
@@ -103,6 +110,8 @@ class ProgressTracker:
         # Compare with the best once the returns of all samplers are known, as the stop rules do.
         self._note_best()
         self._rate.update(self.environment_steps - self._late_steps, now)
+        self._received.update(self._traffic.received, now)
+        self._sent.update(self._traffic.sent, now)
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
     def seconds(self, now: float) -> float:
@@ -133,8 +142,14 @@ class ProgressTracker:
     def report(self, updates: int, model_version: int, now: float, *, over: bool = False) -> Progress:
         """Returns the progress. ``over``: the run is over, and the speed is that of its end."""
         percent = self.check(now).percent
-        total = self.environment_steps - self._late_steps
-        rate = self._rate.rate if over else self._rate.rate_at(total, now)
+        rates = [
+            meter.rate if over else meter.rate_at(total, now)
+            for meter, total in (
+                (self._rate, self.environment_steps - self._late_steps),
+                (self._received, self._traffic.received),
+                (self._sent, self._traffic.sent),
+            )
+        ]
         return Progress(
             environment_steps=self.environment_steps,
             episodes=self.episodes,
@@ -142,7 +157,9 @@ class ProgressTracker:
             model_version=model_version,
             mean_return=_rounded(self.returns.mean, 4),
             best_return=_rounded(self.best_return, 4),
-            steps_per_second=_rounded(rate, 1),
+            steps_per_second=_rounded(rates[0], 1),
+            received_bytes_per_second=_rounded(rates[1], 0),
+            sent_bytes_per_second=_rounded(rates[2], 0),
             percent=_rounded(percent, 1),
             policy_lag=_rounded(self._lag, 2),
             policy_lag_p50=self._lag_percentile(50),
@@ -186,7 +203,7 @@ class ProgressTracker:
         self.environment_steps = state["environment_steps"]
         self.episodes = state["episodes"]
         self._seconds_before, self._started = state["seconds"], None
-        self._rate = RateMeter()
+        self._rate, self._received, self._sent = RateMeter(), RateMeter(), RateMeter()
         self.best_return = state.get("best_return")  # a checkpoint of an earlier version has none
         self.curve.set_state(state["curve"])
         if "evaluations" in state:  # a checkpoint of an earlier version has none

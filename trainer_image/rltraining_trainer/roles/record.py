@@ -33,7 +33,7 @@ from rltraining_trainer.roles.progress import ProgressLog, ProgressTracker
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.roles.start import find_start, not_loaded
 from rltraining_trainer.tracking.trackers import start_trackers
-from rltraining_trainer.transport import Backoff, Stopped, unguarded
+from rltraining_trainer.transport import Backoff, Stopped, Traffic, unguarded
 
 if TYPE_CHECKING:
     from rltraining_trainer.world.run_state import RunPaths
@@ -68,10 +68,11 @@ class RunRecord:
         run_id: str,
         spaces: tuple[spaces.Space, spaces.Space],
         discards: Discards,
+        traffic: Traffic,
     ) -> None:
         spec = context.job.spec
         self._context, self._paths, self._models, self._spaces = context, paths, models, spaces
-        self.progress = ProgressTracker(spec.stop)
+        self.progress = ProgressTracker(spec.stop, traffic)
         self.waits = WaitMeter()
         self._wait_rate = RateMeter()
         self._discards = discards

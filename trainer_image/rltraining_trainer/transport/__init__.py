@@ -17,6 +17,7 @@ from rltraining_trainer.transport.member_server import MemberServer, discover
 from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.signals import on_stop_signal
 from rltraining_trainer.transport.torch_rpc import host_of, unguarded
+from rltraining_trainer.transport.traffic import Traffic
 
 __all__ = [
     "Backoff",
@@ -31,6 +32,7 @@ __all__ = [
     "Refused",
     "RemoteError",
     "Stopped",
+    "Traffic",
     "TransportError",
     "Unguarded",
     "Unreachable",

@@ -30,6 +30,7 @@ from rltraining_trainer.transport.calls import ERROR, LOST, OK, REFUSED, Answer,
 from rltraining_trainer.transport.errors import PeerLost, TransportError
 from rltraining_trainer.transport.payload import Payload, Unreadable
 from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
+from rltraining_trainer.transport.traffic import Traffic
 
 Handler: TypeAlias = "Callable[[str, Payload], Payload | DeferredReply]"
 """Maps the sender's name and the payload to the answer, or to a `DeferredReply` if it has to wait.
@@ -86,6 +87,8 @@ class Endpoint:
         self.incarnation = secrets.token_hex(8)
         """Distinguishes this start of the process from others of the same name."""
         self.timeout = timeout
+        self.traffic = Traffic()
+        """The bytes of all messages, also before a restart of the endpoint."""
         self._token = token
         self._services = dict(services or {})
         self._threads = threads
@@ -147,7 +150,12 @@ class Endpoint:
 
     def _open(self) -> None:
         agent = Agent(
-            self._answer, self._token, threads=self._threads, timeout=self.timeout, direct=self.direct
+            self._answer,
+            self._token,
+            self.traffic,
+            threads=self._threads,
+            timeout=self.timeout,
+            direct=self.direct,
         )
         try:
             require_guarded(agent.url)

@@ -47,6 +47,7 @@ from rltraining_trainer.transport.errors import (
     UnsupportedTorch,
 )
 from rltraining_trainer.transport.payload import Opened, Payload, Unreadable, pack, unpack
+from rltraining_trainer.transport.traffic import Traffic
 
 SUPPORTED_TORCH = (2, 8), (2, 15)
 """The oldest and the newest minor version of torch that the transport is tested with:
@@ -101,14 +102,16 @@ def torch_requirement() -> str:
 class Agent:
     """The torch RPC agent of this process, until `stop`. A process has at most one at a time."""
 
-    def __init__(self, respond: Respond, token: str, *, threads: int, timeout: float, direct: bool) -> None:
-        """Starts listening. The arguments are those of Endpoint."""
+    def __init__(
+        self, respond: Respond, token: str, traffic: Traffic, *, threads: int, timeout: float, direct: bool
+    ) -> None:
+        """Starts listening, and counts messages in ``traffic``. The other arguments are those of Endpoint."""
         require_supported_torch()
         # torch would not start a second agent, and would wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():
             raise TransportError("this process has an endpoint already: stop it before you start another one")
-        self._keys = Keys(token)
-        _speak_payloads(respond, self._keys)
+        self._keys, self._traffic = Keys(token), traffic
+        _speak_payloads(respond, self._keys, traffic)
         options = rpc.TensorPipeRpcBackendOptions(
             init_method="none://",
             rpc_timeout=timeout,
@@ -155,6 +158,7 @@ class Agent:
         with self._lock:  # after `stop`, torch would send with the next agent, where ids start at 1 again
             if self._stopped:
                 raise PeerLost("this endpoint was restarted since it dialled: dial again")
+            self._traffic.on_sent(data, tensors)
             return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
 
     def listening(self) -> bool:
@@ -231,11 +235,12 @@ class Keys:
         raise PermissionError(REFUSAL)
 
 
-def _speak_payloads(respond: Respond, keys: Keys) -> None:
+def _speak_payloads(respond: Respond, keys: Keys, traffic: Traffic) -> None:
     """Replaces torch's codec and function call, which C++ looks up when an agent starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Opened:
         content, is_call = keys.cut(data)
+        traffic.on_received(data, tensors)
         try:
             return Opened(unpack(content, tensors), is_call)
         except Unreadable as error:
@@ -252,7 +257,9 @@ def _speak_payloads(respond: Respond, keys: Keys) -> None:
             data, tensors = pack(value)
         except TypeError as error:  # a handler's answer, or a stranger's call in another mode of torch RPC
             data, tensors = pack(("error", str(error)))
-        return keys.answer + data, tensors
+        data = keys.answer + data
+        traffic.on_sent(data, tensors)
+        return data, tensors
 
     rpc.internal.deserialize = deserialize
     rpc.internal.serialize = serialize

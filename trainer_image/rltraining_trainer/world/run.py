@@ -100,7 +100,7 @@ class Run(LearnerLoop):
         if self._context.index == 0:
             run_id = self._endpoint.incarnation
             parts = (self._context, self.paths, self.models, self._live, run_id)
-            self._record = RunRecord(*parts, spaces, self.discards)
+            self._record = RunRecord(*parts, spaces, self.discards, self._endpoint.traffic)
         if algorithm is not None:
             self.models.publish(algorithm.parameters)
             self._published = algorithm.updates
