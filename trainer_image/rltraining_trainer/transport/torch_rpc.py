@@ -105,7 +105,7 @@ class Agent:
     def __init__(
         self, respond: Respond, token: str, traffic: Traffic, *, threads: int, timeout: float, direct: bool
     ) -> None:
-        """Starts listening, and counts messages in ``traffic``. The other arguments are those of Endpoint."""
+        """Starts listening, and counts messages in ``traffic``. ``Endpoint`` describes the other arguments."""
         require_supported_torch()
         # torch would not start a second agent, and would wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():

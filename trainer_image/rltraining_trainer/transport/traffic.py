@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Traffic:
-    """The bytes of all messages of a process, without those that the connection adds. Thread-safe."""
+    """The bytes of all messages of a process, without what the connection adds. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
