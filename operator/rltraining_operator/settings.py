@@ -37,6 +37,8 @@ class Settings:
     secrets."""
     priority_class: str = ""
     """PriorityClass of pods, for templates without one. If empty, the default of the cluster."""
+    sampler_priority_class: str = ""
+    """PriorityClass of samplers instead of `priority_class`. If empty, there is no difference."""
     resources: Mapping[Role, Resources] = field(default_factory=dict)
     """Requests and limits of the trainer container by role. A resource that the template names, in
     requests or in limits, has only the values of the template."""

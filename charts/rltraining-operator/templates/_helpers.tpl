@@ -14,6 +14,12 @@
 {{ include "rltraining-operator.fullname" . }}-key
 {{- end -}}
 
+{{- define "rltraining-operator.samplerPriorityClass" -}}
+{{- with .Values.jobs.samplerPriorityClass }}
+{{- .name | default (ternary (printf "%s-sampler" (include "rltraining-operator.fullname" $)) "" .create) }}
+{{- end }}
+{{- end -}}
+
 {{- define "rltraining-operator.serviceAccountName" -}}
 {{ .Values.serviceAccount.name | default (ternary (include "rltraining-operator.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end -}}

@@ -95,6 +95,7 @@ class Config(ApiModel):
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     image_pull_secrets: tuple[str, ...] = ()
     priority_class: str = ""
+    sampler_priority_class: str = ""
     resources: dict[Role, ResourcesConfig] = Field(default_factory=dict)
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
@@ -135,6 +136,7 @@ class Config(ApiModel):
             image_pull_policy=self.image_pull_policy,
             image_pull_secrets=self.image_pull_secrets,
             priority_class=self.priority_class,
+            sampler_priority_class=self.sampler_priority_class,
             resources={role: resources.model_dump() for role, resources in self.resources.items()},
             node_selector=self.node_selector,
             tolerations=self.tolerations,

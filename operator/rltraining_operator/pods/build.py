@@ -117,8 +117,9 @@ def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     spec: Manifest = {"volumes": volumes, "enableServiceLinks": False, "securityContext": security}
     if settings.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    if settings.priority_class:
-        spec["priorityClassName"] = settings.priority_class
+    own_class = settings.sampler_priority_class if role == "sampler" else ""
+    if priority_class := own_class or settings.priority_class:
+        spec["priorityClassName"] = priority_class
     return spec | gang.pod_spec(job)
 
 

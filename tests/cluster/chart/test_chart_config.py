@@ -77,13 +77,14 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
         "rpcPorts": "30000-40000",
         "learnerEviction": "Refuse",
         "encryption": "TLS",
+        "samplerPriorityClass": {"name": "low"},
     }
     config = _load(helm.render(values), tmp_path)
     settings = config.settings
     assert settings.image == "localhost:5000/rl/trainer:main"
     assert settings.image_pull_policy == "Always"
     assert settings.image_pull_secrets == ("registry",)
-    assert settings.priority_class == "training"
+    assert (settings.priority_class, settings.sampler_priority_class) == ("training", "low")
     assert settings.resources["learner"] == {
         "requests": {"cpu": "250m", "memory": "512Mi"},
         "limits": {"nvidia.com/gpu": 1},

@@ -71,6 +71,18 @@ def test_names_that_look_like_something_else_stay_names(helm: Helm, name: str) -
     assert rendered.config["leaderElection"]["leaseNamespace"] == name
 
 
+def test_samplers_may_have_a_priority_class_below_other_pods(helm: Helm, defaults: Rendered) -> None:
+    created = helm.render({"jobs": {"samplerPriorityClass": {"create": True}}})
+    found = created.one("PriorityClass")
+    assert found["value"] == -100
+    assert found["metadata"]["name"] == created.config["samplerPriorityClass"]
+    assert created.config["samplerPriorityClass"].endswith("-sampler")
+    named = helm.render({"jobs": {"samplerPriorityClass": {"name": "low"}}})
+    assert named.config["samplerPriorityClass"] == "low"
+    assert defaults.config["samplerPriorityClass"] == ""
+    assert "PriorityClass" not in named.kinds() | defaults.kinds()
+
+
 def test_the_definition_is_whole_and_stays_at_uninstall(defaults: Rendered) -> None:
     ours = defaults.one("CustomResourceDefinition")
     source = yaml.safe_load((ROOT / "crds" / "rltraining.dev_rltrainingjobs.yaml").read_text())

@@ -196,6 +196,19 @@ def test_what_an_installation_decides_and_a_template_may_change() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "classes"),
+    [
+        (Settings(sampler_priority_class="low"), [None, "low"]),
+        (Settings(priority_class="high", sampler_priority_class="low"), ["high", "low"]),
+        (Settings(priority_class="high"), ["high", "high"]),
+    ],
+)
+def test_samplers_may_have_another_priority_class(settings: Settings, classes: list[str | None]) -> None:
+    pods = settled(settings).pods
+    assert [pods[name]["spec"].get("priorityClassName") for name in (LEARNER, SAMPLER_0)] == classes
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("nodeSelector", {"gpu": "a100"}),
