@@ -122,6 +122,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
     is_known = 100.0 * busy >= BUSY_PERCENT_MIN
     credits = samplers_with_credits(job) or max(samplers, *counts)
     received, sent = _bytes_per_step(job, rate)
+    items = (items_of_update(job) or 0) * job.spec.learner.replicas
     # Apply the model.
     found = []
     for count in counts:
@@ -141,7 +142,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
                 100.0 * share if is_known else None,
                 largest_mean(job, count),
                 None if received is None else received * steps,
-                None if sent is None else sent * steps,
+                None if sent is None or items > count else sent * steps,
             )
         )
     return found

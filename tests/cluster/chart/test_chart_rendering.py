@@ -74,7 +74,7 @@ def test_names_that_look_like_something_else_stay_names(helm: Helm, name: str) -
 def test_samplers_may_have_a_priority_class_below_other_pods(helm: Helm, defaults: Rendered) -> None:
     created = helm.render({"jobs": {"samplerPriorityClass": {"create": True}}})
     found = created.one("PriorityClass")
-    assert found["value"] == -100
+    assert found["value"] == -10
     assert found["metadata"]["name"] == created.config["samplerPriorityClass"]
     assert created.config["samplerPriorityClass"].endswith("-sampler")
     named = helm.render({"jobs": {"samplerPriorityClass": {"name": "low"}}})

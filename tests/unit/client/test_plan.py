@@ -110,12 +110,18 @@ def test_credits_bound_the_policy_lag(algorithm: dict[str, Any], lags: list[floa
 TRAFFIC = {"receivedBytesPerSecond": 4e4, "sentBytesPerSecond": 6e5}
 
 
-@pytest.mark.parametrize(
-    "algorithm", [{"impala": {}}, {"sac": {}}, {"a3c": {}}, {"impala": {"batchUnrolls": 2}}]
-)
+@pytest.mark.parametrize("algorithm", [{"impala": {}}, {"sac": {}}, {"a3c": {}}])
 def test_the_bytes_of_a_step_do_not_depend_on_the_number_of_samplers(algorithm: dict[str, Any]) -> None:
     for one in predict(job(75.0, algorithm, **TRAFFIC), [1, 2, 4, 500]):
         assert one.received_bytes_per_second == pytest.approx(40 * one.steps_per_second)
+        assert one.sent_bytes_per_second == pytest.approx(600 * one.steps_per_second)
+
+
+def test_parameters_sent_to_fewer_samplers_than_an_update_needs_are_not_predicted() -> None:
+    fewer, enough, more = predict(job(75.0, {"impala": {"batchUnrolls": 2}}, **TRAFFIC), [1, 2, 500])
+    assert fewer.sent_bytes_per_second is None
+    assert fewer.received_bytes_per_second == pytest.approx(40 * fewer.steps_per_second)
+    for one in (enough, more):
         assert one.sent_bytes_per_second == pytest.approx(600 * one.steps_per_second)
 
 

@@ -154,7 +154,7 @@ class ApexLearner(ABC, Generic[N]):
         return self._parts[0][0].learning_rate
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the complete state. Updates are not random."""
+        """Returns the complete state. Noise of updates is of torch's generators, which checkpoints contain too."""
         return {
             "parameters": self.parameters.detach(),
             "target": self._target_parameters,
