@@ -66,6 +66,7 @@ def test_a_whole_status_is_kept(server: Server) -> None:
         warnings=("CheckpointSkipped: the disk is full",),
         checkpoint=CheckpointStatus(uri="file:///a", step=1, time=TIME),
         policy_uri="file:///b",
+        bottleneck="Learner and samplers are balanced",
         preset="Classic",
         evaluation=EvaluationStatus(
             count=2**53,

@@ -102,23 +102,34 @@ PATCH = ("patch", "rlj/shown", "--type=merge", '--patch={"spec": {"stop": {"seco
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "words"),
     [
-        ("kubectl", "apply", "-f", "-"),
-        ("kubectl", "apply", "--server-side", "-f", "-"),
-        ("env", "KUBE_EDITOR=sed -i s/environmentSteps/environmentStep/", "kubectl", "edit", "rlj/shown"),
-        ("kubectl", *PATCH, "--dry-run=server", "--warnings-as-errors"),
+        (("apply", "-f", "-"), 'unknown field "spec.stop.second"'),
+        (("apply", "--server-side", "-f", "-"), ".spec.stop.second: field not declared in schema"),
+        ((*PATCH, "--dry-run=server", "--warnings-as-errors"), 'unknown field "spec.stop.second"'),
     ],
-    ids=["apply", "server-side apply", "edit", "dry run of a patch"],
+    ids=["apply", "server-side apply", "dry run of a patch"],
 )
 def test_a_misspelt_field_is_rejected(
-    api_server: Cluster, namespace: str, server: Server, shown: str, command: tuple[str, ...]
+    api_server: Cluster, namespace: str, server: Server, shown: str, command: tuple[str, ...], words: str
 ) -> None:
     """As docs/clusters.md describes."""
     before = server.request("GET", shown)
-    done = api_server.run(*command, "-n", namespace, stdin=json.dumps(MISSPELT), check=False)
+    done = api_server.run("kubectl", *command, "-n", namespace, stdin=json.dumps(MISSPELT), check=False)
     assert done.returncode == 1
-    assert 'unknown field "spec.stop.' in done.stderr
+    assert words in done.stderr
+    assert server.request("GET", shown) == before
+
+
+def test_an_edit_with_a_misspelt_field_is_cancelled(
+    api_server: Cluster, namespace: str, server: Server, shown: str
+) -> None:
+    before = server.request("GET", shown)
+    editor = r"KUBE_EDITOR=sed -i 's/^\( *\)environmentSteps:/\1second: 60\n&/'"
+    done = api_server.run("env", editor, "kubectl", "edit", "rlj/shown", "-n", namespace, check=False)
+    assert done.returncode == 1
+    assert '"shown" is invalid' in done.stderr
+    assert "Edit cancelled, no valid changes were saved" in done.stderr
     assert server.request("GET", shown) == before
 
 

