@@ -1,7 +1,7 @@
 """Prints tests/vectors/references.json: the results of rlax, optax and dqn_zoo for random inputs.
 
 Needs packages that the project does not need: rlax 0.1.9, optax 0.2.8, jax 0.10.2, dm-env,
-python-snappy, dm-haiku and distrax. Also needs dqn_zoo, which is not a package: a checkout of
+python-snappy, dm-haiku, distrax and pillow. Also needs dqn_zoo, which is not a package: a checkout of
 github.com/google-deepmind/dqn_zoo at commit 45061f4b.
 
     PYTHONPATH=dqn_zoo python tests/vectors/make_references.py > tests/vectors/references.json
@@ -161,6 +161,20 @@ def rescaling() -> dict[str, Any]:
     return {"values": values, "scaled": [rlax.signed_hyperbolic(value, 1e-3) for value in values]}
 
 
+def rescaled_double_q() -> dict[str, Any]:
+    """Returns the errors of R2D2 in a sequence, in which an episode terminates. Uses a separate generator, like
+    ``quantiles``."""
+    random = np.random.default_rng(28)
+    given = {"rewards": 3 * random.normal(size=T), "terminated": np.arange(T) == 1}
+    given |= {name: 3 * random.normal(size=(T + 1, ACTIONS)) for name in ("q", "target")}
+    actions = random.integers(ACTIONS, size=T)
+    errors = rlax.transformed_n_step_q_learning(
+        given["q"][:-1], actions, given["target"][1:], given["q"][1:].argmax(1), given["rewards"],
+        0.9 * ~given["terminated"], 3, tx_pair=rlax.SIGNED_HYPERBOLIC_PAIR,
+    )  # fmt: skip
+    return {**given, "actions": actions, "errors": errors}
+
+
 def main() -> None:
     made = {
         "vtrace": vtrace(),
@@ -177,6 +191,7 @@ def main() -> None:
         ],
         "quantiles": quantiles(),
         "rescaling": rescaling(),
+        "rescaled_double_q": rescaled_double_q(),
     }
     print(json.dumps(jax.tree.map(rounded, made)))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rltraining_api.algorithms import Optimizer, RmsProp
+from rltraining_api.algorithms import Optimizer, R2d2, RmsProp
 from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.algorithms.optimizers import make_optimizer
 from rltraining_trainer.algorithms.q_learning import (
@@ -23,8 +23,10 @@ from rltraining_trainer.algorithms.q_learning import (
     squared_loss,
     unscale,
 )
+from rltraining_trainer.algorithms.r2d2 import td_errors
 from rltraining_trainer.algorithms.returns import generalized_advantages, n_step_returns
 from rltraining_trainer.algorithms.schedules import scheduled
+from rltraining_trainer.algorithms.sequences import Sequences
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
 from rltraining_trainer.dataflow.replay.batch import importance_weights
@@ -79,6 +81,39 @@ def test_the_rescaling_of_values_is_rlaxs() -> None:
     }
     assert torch.allclose(rescale(made["values"], 1e-3), made["scaled"], rtol=1e-6)
     assert torch.allclose(unscale(made["scaled"], 1e-3), made["values"], rtol=1e-6)
+
+
+class Table:
+    """Values ``[T+1, n]`` of the observations 0 to T, in place of a recurrent network."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values
+
+    def unroll(self, observation: Tensor, state: Any, first: Tensor) -> tuple[Tensor, Any]:
+        return self._values[observation], state
+
+
+def test_the_errors_of_r2d2_are_rlaxs() -> None:
+    made = {name: torch.tensor(values) for name, values in REFERENCES["rescaled_double_q"].items()}
+    steps = len(made["rewards"])
+    terminated = made["terminated"].unsqueeze(1).numpy()
+    n_step = n_step_transitions(
+        made["rewards"].unsqueeze(1).numpy(), terminated, np.zeros_like(terminated), 3, 0.9
+    )
+    reward, discount, length = (torch.from_numpy(part).T for part in n_step)
+    batch = Sequences(
+        observation=torch.arange(steps + 1).unsqueeze(0),
+        first=torch.zeros(1, steps + 1, dtype=torch.bool),
+        action=made["actions"].unsqueeze(0),
+        reward=reward,
+        discount=discount,
+        length=length,
+        valid=torch.ones(1, steps, dtype=torch.bool),
+        hidden=torch.zeros(1, 0),
+        cell=torch.zeros(1, 0),
+    )
+    _, errors = td_errors(Table(made["q"]), Table(made["target"]), batch, R2d2(burn_in=0))  # type: ignore[arg-type]
+    check(errors, "rescaled_double_q", "errors")
 
 
 def test_transitions_of_n_steps_are_dqn_zoos() -> None:
