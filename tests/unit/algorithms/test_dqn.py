@@ -32,15 +32,18 @@ from rltraining_trainer.networks import build_q_network
 
 
 def naive_loss(learner: DqnLearner, batch: Transitions, *, double_q: bool, huber: bool) -> torch.Tensor:
-    """Returns the batch mean of w · loss(y − Q(s, a)), one transition at a time; the target is detached."""
-    total = torch.zeros(())
+    """Returns the batch mean of w · loss(y − Q(s, a)), one transition at a time; the target is detached.
+
+    Both networks have noise on their parameters, if any, which is drawn in the learner's order.
+    """
+    learner.network.train()
+    with torch.no_grad():
+        next_values = learner._target.train()(batch["next_observation"])
+        selector = learner.network(batch["next_observation"]) if double_q else next_values
+    values, total = learner.network(batch["observation"]), torch.zeros(())
     for i in range(B):
-        s, a, after = batch["observation"][i], batch["action"][i], batch["next_observation"][i]
-        with torch.no_grad():
-            values = learner._target(after[None])[0]
-            best = (learner.network(after[None])[0] if double_q else values).argmax()
-            target = batch["reward"][i] + batch["discount"][i] * values[best]
-        error = target - learner.network(s[None])[0, a]
+        target = batch["reward"][i] + batch["discount"][i] * next_values[i, selector[i].argmax()]
+        error = target - values[i, batch["action"][i]]
         loss = 0.5 * error**2
         if huber and abs(error.item()) > 1:
             loss = error.abs() - 0.5
@@ -51,14 +54,16 @@ def naive_loss(learner: DqnLearner, batch: Transitions, *, double_q: bool, huber
 @pytest.mark.parametrize("loss", ["Huber", "SquaredError"])
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize("dueling", [True, False])
-def test_the_gradient_is_that_of_the_formula(dueling: bool, double_q: bool, loss: str) -> None:
+@pytest.mark.parametrize("noisy", [True, False])
+def test_the_gradient_is_that_of_the_formula(noisy: bool, dueling: bool, double_q: bool, loss: str) -> None:
     settings = {"dueling": dueling, "double_q": double_q, "loss": loss, "gradient_clip": None}
-    learner = dqn(**settings)
+    learner = dqn(**settings, noisy_layers=noisy)
     learner.step(batch_for(learner, 1))  # so that network and target network differ
-    batch = batch_for(learner)
+    batch, state = batch_for(learner), torch.get_rng_state()
     expected = naive_loss(learner, batch, double_q=double_q, huber=loss == "Huber")
     wanted = torch.autograd.grad(expected, list(learner.network.parameters()))
 
+    torch.set_rng_state(state)  # the same noise
     _, terms = learner.step(batch, WEIGHTS, 3.0)
 
     assert learner.parameters.grad is not None
@@ -93,29 +98,6 @@ def test_the_gradient_of_quantiles_is_that_of_their_loss(dueling: bool, double_q
     assert torch.allclose(learner.parameters.grad, wanted_flat, rtol=1e-4, atol=1e-6)
     assert terms["loss"].item() == pytest.approx((total / B).item(), rel=1e-5)
     assert priorities.tolist() == pytest.approx([abs(error) + PRIORITY_EPSILON for error in errors], rel=1e-4)
-
-
-def test_the_gradient_with_noise_is_that_of_the_formula() -> None:
-    """All transitions of a batch have the same noise. The three networks draw theirs one after the other."""
-    learner = dqn(noisy_layers=True, gradient_clip=None)
-    learner.step(batch_for(learner, 1))  # so that network and target network differ
-    batch = batch_for(learner)
-    rows, action = torch.arange(B), batch["action"]
-    torch.manual_seed(5)
-    with torch.no_grad():
-        following = learner._target(batch["next_observation"])
-        best = learner.network(batch["next_observation"]).argmax(1)
-    errors = batch["reward"] + batch["discount"] * following[rows, best]
-    errors = errors - learner.network(batch["observation"])[rows, action]
-    huber = torch.where(errors.abs() <= 1, 0.5 * errors**2, errors.abs() - 0.5)
-    wanted = torch.autograd.grad((WEIGHTS.float() / 3 * huber).mean(), list(learner.network.parameters()))
-    torch.manual_seed(5)
-
-    learner.step(batch, WEIGHTS, 3.0)
-
-    assert learner.parameters.grad is not None
-    wanted_flat = torch.cat([part.reshape(-1) for part in wanted])
-    assert torch.allclose(learner.parameters.grad, wanted_flat, rtol=1e-4, atol=1e-6)
 
 
 def quantile_loss(target: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
