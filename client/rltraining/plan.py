@@ -142,7 +142,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
                 100.0 * share if is_known else None,
                 largest_mean(job, count),
                 None if received is None else received * steps,
-                None if sent is None or items > count else sent * steps,
+                None if sent is None or items > min(count, samplers) else sent * steps,
             )
         )
     return found
@@ -153,12 +153,11 @@ def _bytes_per_step(job: RLTrainingJob, rate: float) -> tuple[float | None, floa
 
     None: not measured, or not the same with other numbers of samplers.
     """
-    progress, replay, items = job.status.progress, job.spec.algorithm.replay, items_of_update(job)
+    progress, replay = job.status.progress, job.spec.algorithm.replay
     received, sent = progress.received_bytes_per_second, progress.sent_bytes_per_second
     if received is None or sent is None or (replay is not None and replay.samples_per_insert is None):
         return None, None
-    has_few_samplers = items is not None and items * job.spec.learner.replicas > job.replicas("sampler")
-    return received / rate, None if has_few_samplers else sent / rate
+    return received / rate, sent / rate
 
 
 def _learner_limits(job: RLTrainingJob) -> bool:
