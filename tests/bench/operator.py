@@ -2,7 +2,8 @@
 
 Runs on a real API server with nodes simulated by kwok (`python -m tests.local_kubernetes up --mode api
 --fake-nodes 20`), all on this machine. Without nodes the pods are only created. The reference, in the
-same run, is a bare client that creates the same pods and does nothing else.
+same run, is a bare client that creates the same pods and does nothing else. The 5,000 jobs take most of
+an hour; `OPERATOR_JOBS=100,1000` selects numbers of jobs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import psutil
+from rltraining_api.crd import crd
 from rltraining_api.manifest import read_job
 from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME
 from rltraining_operator.errors import ConflictError, NotFoundError, UnavailableError
@@ -33,10 +35,12 @@ from tests.bench.table import print_table
 
 NAMESPACE, OTHER_NAMESPACE = "bench", "bench-other"
 SAMPLERS = 9
-ROUNDS = 2
+LADDER = "100,1000,5000"
+"""Numbers of jobs, one after the other."""
 HTTP_PORT = 18080
-STORM_SECONDS = 5.0
+STORM_SECONDS = 2.0
 """Time from the first of many jobs to the job in another namespace."""
+SETTLE_SECONDS = 20.0
 Json = dict[str, Any]
 
 
@@ -45,32 +49,35 @@ def run(_: int) -> None:
     try:
         asyncio.run(_run())
     except (UnavailableError, NotFoundError) as error:
-        print(
-            f"not measured: {error}. It needs KUBECONFIG of a cluster that has the CRD; see tests/bench/operator.py"
-        )
+        print(f"not measured: {error}. It needs KUBECONFIG of a cluster; see tests/bench/operator.py")
 
 
 async def _run() -> None:
     api = Api(qps=1e6, burst=1_000_000, request_seconds=60.0, meter=Metrics())
     try:
+        await _install_crd(api)
         nodes = bool((await api.get("/api/v1/nodes", {"limit": "1"}))["items"])
-        rows = []
-        for _ in range(ROUNDS):
+        for jobs in map(int, os.environ.get("OPERATOR_JOBS", LADDER).split(",")):
             await _clean(api)
-            rows.append(["bare client", *(await _bare(api, jobs=100, nodes=nodes)).row()])
+            bare = await _bare(api, jobs, nodes=nodes)
             await _clean(api)
-            rows.append(["operator", *(await _operator(api, jobs=100, nodes=nodes)).row()])
-        print_table(
-            ["1,000 pods of 100 jobs", "all created", "pods/s", "all running", "processor time of all"], rows
-        )
-        if not nodes:
-            return
+            rows = await _operator(api, jobs, bare, nodes=nodes)
+            print_table([f"{jobs:,} jobs of {SAMPLERS + 1} pods", "bare client", "operator"], rows)
+            print()
         await _clean(api)
-        await _many(api, jobs=1000)
-        with suppress(UnavailableError):  # ten thousand pods take longer to delete than a request may
-            await _clean(api)
     finally:
         await api.close()
+
+
+async def _install_crd(api: Api) -> None:
+    """Creates the CRD unless there is one, and waits until it is served."""
+    with suppress(ConflictError):
+        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
+    while True:
+        with suppress(NotFoundError):
+            await api.get(collection(KIND, NAMESPACE), {"limit": "1"})
+            return
+        await asyncio.sleep(0.2)
 
 
 class Times:
@@ -87,15 +94,11 @@ class Times:
         self._seen: dict[str, set[str]] = {"Pod": set(), f"running {KIND}": set(), "running Pod": set()}
         self._over = asyncio.Event()
 
-    def row(self) -> list[str]:
-        """Returns the table's row."""
+    def cells(self) -> list[str]:
+        """Returns the cells of the table, without their names."""
         running = f"{self.running:.1f} s" if self._goal[1] else "-"
-        return [
-            f"{self.created:.1f} s",
-            f"{self.pods / self.created:.0f}",
-            running,
-            f"{self.processor_seconds:.1f} s",
-        ]
+        created = f"{self.created:.1f} s ({self.pods / self.created:.0f}/s)"
+        return [created, running, f"{self.processor_seconds:.1f} s"]
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[Times]:
@@ -165,17 +168,8 @@ async def _bare(api: Api, jobs: int, *, nodes: bool) -> Times:
     return times
 
 
-async def _operator(api: Api, jobs: int, *, nodes: bool) -> Times:
-    """Measures the operator."""
-    with _operator_process() as process:
-        return (await _run_jobs(api, jobs, process, nodes=nodes))[0]
-
-
-async def _run_jobs(
-    api: Api, jobs: int, process: psutil.Process, *, nodes: bool = True
-) -> tuple[Times, float]:
+async def _run_jobs(api: Api, jobs: int, process: psutil.Process, *, nodes: bool) -> tuple[Times, float]:
     """Applies all jobs together. Returns the times and the operator's peak memory in MiB."""
-    await _until_ready(process)
     peak = 0.0
 
     async def weigh() -> None:
@@ -201,43 +195,46 @@ async def _job_elsewhere(api: Api) -> float:
     return time.monotonic() - began
 
 
-async def _many(api: Api, jobs: int) -> None:
+async def _operator(api: Api, jobs: int, bare: Times, *, nodes: bool) -> list[tuple[str, str, str]]:
+    """Measures the operator. Returns the rows of the table, which has the bare client beside it."""
     with _operator_process() as process:
         await _until_ready(process)
         smallest = _rss(process)
         elsewhere = asyncio.create_task(_job_elsewhere(api))
-        times, peak = await _run_jobs(api, jobs, process)
-        await asyncio.sleep(20.0)
-        scraped = _scrape()
-        rows = [
-            ["pods created", f"{times.created:.1f} s ({times.pods / times.created:.0f}/s)"],
-            ["all jobs Running", f"{times.running:.1f} s"],
-            ["a job in another namespace meanwhile: pods created after", f"{await elsewhere:.1f} s"],
-            ["largest resident memory", f"{(peak := max(peak, _rss(process))):.0f} MiB"],
-            ["the same, for 1,000 pods", f"{(peak - smallest) * 1000 / times.pods:.1f} MiB more"],
-            [
-                "duration of a pass, 95th percentile",
-                f"<= {_quantile(scraped, 'rltraining_reconcile_seconds', 0.95)} s",
-            ],
-            [
-                "wait for a pass, 95th percentile",
-                f"<= {_quantile(scraped, 'rltraining_queue_wait_seconds', 0.95)} s",
-            ],
-            ["status writes per job", f"{_value(scraped, 'rltraining_status_writes_total') / jobs:.1f}"],
-        ]
+        times, peak = await _run_jobs(api, jobs, process, nodes=nodes)
+        await asyncio.sleep(SETTLE_SECONDS)
+        peak, scraped = max(peak, _rss(process)), _scrape()
+        names = (
+            "pods created",
+            "all jobs Running (bare client: all pods)",
+            "processor time of all processes",
+        )
+        rows = list(zip(names, bare.cells(), times.cells(), strict=True))
+        growth = (peak - smallest) * 1000 / times.pods
+        found = {
+            "a job in another namespace meanwhile: pods created after": f"{await elsewhere:.1f} s",
+            "largest resident memory": f"{peak:.0f} MiB",
+            "the same, for 1,000 pods": f"{growth:.1f} MiB more",
+            "duration of a pass, 95th percentile": f"<= {_quantile(scraped, 'rltraining_reconcile_seconds', 0.95)} s",
+            "wait for a pass, 95th percentile": f"<= {_quantile(scraped, 'rltraining_queue_wait_seconds', 0.95)} s",
+            "status writes per job": f"{_value(scraped, 'rltraining_status_writes_total') / jobs:.1f}",
+        }
+        idle = _value(_scrape(), "rltraining_status_writes_total")
+        await asyncio.sleep(SETTLE_SECONDS)
+        found[f"status writes in {SETTLE_SECONDS:.0f} idle seconds"] = (
+            f"{_value(_scrape(), 'rltraining_status_writes_total') - idle:.0f}"
+        )
     with _operator_process() as process:
         began = time.monotonic()
         await _until_ready(process)
         # All jobs enter the queue together, so `jobs` passes mean that each job had one pass.
         while _value(_scrape(), "rltraining_reconcile_seconds_count") < jobs:
             await asyncio.sleep(0.2)
-        rows.append(["restarted: all jobs reconciled after", f"{time.monotonic() - began:.1f} s"])
-        rows.append(
-            ["restarted: pods created again", f"{_value(_scrape(), 'rltraining_pods_created_total'):.0f}"]
-        )
+        found["restarted: all jobs reconciled after"] = f"{time.monotonic() - began:.1f} s"
+        found["restarted: pods created again"] = f"{_value(_scrape(), 'rltraining_pods_created_total'):.0f}"
         await asyncio.sleep(5.0)
-        rows.append(["restarted: resident memory", f"{_rss(process):.0f} MiB"])
-    print_table([f"{jobs} jobs of {SAMPLERS + 1} pods", ""], rows)
+        found["restarted: resident memory"] = f"{_rss(process):.0f} MiB"
+    return [*rows, *((name, "", cell) for name, cell in found.items())]
 
 
 def _job(number: int, namespace: str = NAMESPACE) -> Json:
@@ -283,10 +280,18 @@ async def _clean_namespace(api: Api, namespace: str) -> None:
     with suppress(ConflictError):
         await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
     for kind in (KIND, "Pod", "Event"):
-        await api.delete(collection(kind, namespace), {"gracePeriodSeconds": 0} if kind == "Pod" else {})
+        await _delete_all(api, kind, namespace)
     for kind in (KIND, "Pod", "Service", "ConfigMap", "Secret"):
         while await _left(api, kind, namespace):
             await asyncio.sleep(0.5)
+
+
+async def _delete_all(api: Api, kind: str, namespace: str) -> None:
+    """Deletes the objects of a kind. Ten thousand pods take longer than a request may, so that it is repeated."""
+    while True:
+        with suppress(UnavailableError):
+            await api.delete(collection(kind, namespace), {"gracePeriodSeconds": 0} if kind == "Pod" else {})
+            return
 
 
 async def _left(api: Api, kind: str, namespace: str) -> int:
