@@ -119,6 +119,7 @@ pictures: curves ## make all pictures of docs/images/; the curves take minutes
 	$(BIN)/python docs/survival.py
 	$(BIN)/python docs/elastic.py
 	$(BIN)/python docs/many_samplers.py
+	$(BIN)/python docs/lag.py --draw
 	$(BIN)/python docs/benchmarks.py
 	for diagram in docs/diagrams/*.d2; do \
 	  $(BIN)/uv run --quiet --no-project --with $(D2) d2 --scale 1 --theme 0 --dark-theme 200 --pad 10 --elk-nodeNodeBetweenLayers 55 \

@@ -45,14 +45,20 @@ class Measured:
         return " ".join(f"{role} {share:.0%}" for role, share in self.shares.items())
 
 
-def train(manifest: Path, seed: int, workdir: Path, overrides: Sequence[str]) -> Measured:
+TRAINER = "rltraining_trainer.roles.main:main"
+"""The function of the processes of a run."""
+
+
+def train(
+    manifest: Path, seed: int, workdir: Path, overrides: Sequence[str], entry: str = TRAINER
+) -> Measured:
     """Train a manifest, changed by ``overrides``, to its end."""
-    return asyncio.run(_train(manifest, seed, workdir, overrides))
+    return asyncio.run(_train(manifest, seed, workdir, overrides, entry))
 
 
-async def _train(manifest: Path, seed: int, workdir: Path, overrides: Sequence[str]) -> Measured:
+async def _train(manifest: Path, seed: int, workdir: Path, overrides: Sequence[str], entry: str) -> Measured:
     job = load_manifest(manifest, [f"seed={seed}", *overrides])
-    runtime = WarmRuntime("rltraining_trainer.roles.main:main")
+    runtime = WarmRuntime(entry)
     async with LocalCluster(workdir, runtime) as cluster:
         engine = Engine(cluster, settings=LOCAL_SETTINGS)
         cluster.subscribe(engine.mark)
