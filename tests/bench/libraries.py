@@ -10,34 +10,19 @@ CleanRL and LeanRL are not among them: the former's package requires Python belo
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench.peer import Peer, measure_in_turn, print_left_out, run_peer
 from tests.bench.table import print_table, thousands
 from tests.bench.training import train
 
-PROGRAMS = Path(__file__).with_name("peers")
 LIMIT = 120
 """Seconds of training after which a run counts as not solved."""
-STARTUP = 180
-"""Seconds that a library may take to install and start."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    name: str
-    program: str
-    packages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -83,20 +68,10 @@ def hogwild(seeds: int) -> None:
 
 
 def _compare(title: str, ways: dict[str, Callable[[int], Result]], seeds: int) -> None:
-    found: dict[str, list[Result]] = {}
-    failures: dict[str, str] = {}
-    for seed in range(seeds):  # in turn, so that other load on the machine affects all alike
-        for name, measure in ways.items():
-            if name in failures:
-                continue
-            try:
-                found.setdefault(name, []).append(measure(seed))
-            except RuntimeError as error:
-                failures[name] = str(error)
-    rows = [(name, *_cells(found[name])) for name in ways if found.get(name)]
+    found, failures = measure_in_turn(ways, seeds)
+    rows = [(name, *_cells(results)) for name, results in found.items()]
     print_table((title, "s to solve: median (all)", "steps to solve", "steps/s", "start-up s"), rows)
-    for name, failure in failures.items():
-        print(f"{name} is left out: {failure}")
+    print_left_out(failures)
 
 
 def _cells(results: list[Result]) -> tuple[str, ...]:
@@ -127,39 +102,4 @@ def _own(example: str, overrides: Sequence[str]) -> Callable[[int], Result]:
 
 
 def _peer(peer: Peer) -> Callable[[int], Result]:
-    uv = str(Path(sys.executable).with_name("uv"))
-    packages = [option for package in peer.packages for option in ("--with", package)]
-    command = [uv, "run", "--quiet", "--no-project", "--python", sys.executable, *packages, "python"]
-    command.append(str(PROGRAMS / peer.program))
-
-    def measure(seed: int) -> Result:
-        # Write the output to files, because processes that outlive the program keep a pipe open.
-        with tempfile.TemporaryDirectory() as folder:
-            output, errors = Path(folder, "output"), Path(folder, "errors")
-            with output.open("w") as out, errors.open("w") as err:
-                process = subprocess.Popen(
-                    [*command, str(seed), str(LIMIT)],
-                    stdout=out,
-                    stderr=err,
-                    cwd=folder,
-                    env=os.environ | {"OMP_NUM_THREADS": "1"},
-                    start_new_session=True,
-                )
-                try:
-                    process.wait(LIMIT + STARTUP)
-                except subprocess.TimeoutExpired:
-                    raise RuntimeError(f"no result after {LIMIT + STARTUP} s") from None
-                finally:
-                    _end_group(process.pid)
-            lines = [line for line in output.read_text().splitlines() if line.startswith('{"solved"')]
-            if not lines:
-                raise RuntimeError((errors.read_text().strip().splitlines() or ["no output"])[-1])
-            return Result(**json.loads(lines[-1]))
-
-    return measure
-
-
-def _end_group(group: int) -> None:
-    """Ends the processes that a program has left running."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+    return lambda seed: Result(**run_peer(peer, seed, LIMIT))
