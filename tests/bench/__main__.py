@@ -10,6 +10,7 @@ from tests.bench import (
     algorithms,
     apex,
     atari,
+    atari_peers,
     chaos,
     distributed_replay,
     encryption,
@@ -49,6 +50,7 @@ BENCHES = {
     "reproducible": reproducible.run,
     "apex": apex.run,
     "atari": atari.run,
+    "atari-peers": atari_peers.run,
     "environments": environments.run,
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
@@ -59,7 +61,7 @@ BENCHES = {
     "operator": operator.run,  # needs a cluster: see the module's docstring
 }
 
-HOURS = {"tasks", "lag", "plan", "peers", "chaos"}
+HOURS = {"tasks", "lag", "plan", "peers", "atari-peers", "chaos"}
 """Benchmarks that take long, and run only when named."""
 
 
