@@ -19,6 +19,7 @@ from rltraining_operator.observe.answers import BadReport
 from rltraining_operator.observe.mounts import first_without_volumes
 from rltraining_operator.observe.observed import Observed
 from rltraining_operator.plan import Plan, plan, plan_invalid
+from rltraining_operator.pods.children import REMEDIES
 from rltraining_operator.pods.rollout import is_in_progress
 from rltraining_operator.settings import Settings
 from rltraining_operator.status.events import action_events
@@ -149,12 +150,13 @@ async def _emit(cluster: Cluster, key: Key, observed: Observed, events: Iterable
 
 
 async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[AdmissionFailure], list[str]]:
-    """Creates the children, in the order of need. Returns the rejections, and the names of the pods
-    that were created."""
+    """Creates the children, in the order of need. Returns the rejections, those of optional children
+    last, and the names of the pods that were created."""
     # Apply and create the objects that pods need.
     others = [child for child in made.create if child["kind"] != "Pod"]
-    rejections = await _unless_rejected(made.apply, lambda child: cluster.apply(key, child))
-    rejections += await _unless_rejected(others, lambda child: cluster.create(key, child))
+    found = await _unless_rejected(made.apply, lambda child: cluster.apply(key, child))
+    found += await _unless_rejected(others, lambda child: cluster.create(key, child))
+    rejections = [rejection for rejection in found if not rejection.optional]
     created: list[str] = []
 
     async def create(pod: Manifest) -> None:
@@ -170,7 +172,7 @@ async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[AdmissionF
     # Create the other samplers.
     if not rejections:
         rejections += await _unless_rejected(samplers[1:], create)
-    return rejections, sorted(created)
+    return [*rejections, *(rejection for rejection in found if rejection.optional)], sorted(created)
 
 
 def _of_role(children: Iterable[Manifest], role: str) -> list[Manifest]:
@@ -188,7 +190,7 @@ async def _unless_rejected(
         try:
             await make(child)
         except (RejectedError, NameTakenError) as error:
-            return parse_admission_failure(error, child)
+            return parse_admission_failure(error, child, REMEDIES.get(child["kind"], ""))
         return None
 
     return [rejection for rejection in await _each(children, try_one) if rejection is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -41,9 +42,11 @@ FIELD_MANAGER = MANAGED_BY
 """The field manager of children."""
 LISTS_SECONDS = 2.0
 """Seconds for which a pass waits for the first lists of its namespace if there are several."""
-NO_SUCH_KIND = "could not find the requested resource"
-"""Part of an API server's message for an unknown kind. Any other 404 means that the namespace is
+NO_SUCH_KIND = ("could not find the requested resource", "404 page not found")
+"""Parts of an API server's messages for an unknown kind. Any other 404 means that the namespace is
 gone."""
+ABSENT_SECONDS = 10.0
+"""Seconds for which no job asks again for a kind that the cluster does not have."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,8 @@ class KubernetesCluster:
         self.pods_synced: dict[str, asyncio.Event] = {}
         """Set when the pods of a namespace ("" is all) are listed. Passes wait for it, since they
         would create unlisted pods again."""
+        self._absent: dict[tuple[str, str], float] = {}
+        """When a kind of an API was found to be missing, in monotonic seconds."""
         self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
 
@@ -136,8 +141,9 @@ class KubernetesCluster:
         except ConflictError:
             made = await self._existing(key, child)
         except NotFoundError as error:
-            if NO_SUCH_KIND in str(error):
-                raise RejectedError(f"this cluster has no {kind} of {child['apiVersion']}") from error
+            if any(part in str(error) for part in NO_SUCH_KIND):
+                self._absent[kind, child["apiVersion"]] = time.monotonic()
+                self._check_kind(child)
             raise
         else:
             self._metrics.created(child)
@@ -145,6 +151,7 @@ class KubernetesCluster:
 
     async def apply(self, key: Key, child: Manifest) -> None:
         kind, name = child["kind"], child["metadata"]["name"]
+        self._check_kind(child)
         if kind in UNLISTED and self._store.child(key, kind, name) is None:
             # Read it first, so that a restarted operator does not write unchanged children.
             with suppress(NotFoundError):
@@ -217,6 +224,12 @@ class KubernetesCluster:
                     await self.pods_synced[scope].wait()
         except TimeoutError:
             raise UnavailableError("the objects of jobs are not listed yet") from None
+
+    def _check_kind(self, child: Manifest) -> None:
+        """Raises `RejectedError` if the cluster lately had no such kind."""
+        kind, version = child["kind"], child["apiVersion"]
+        if time.monotonic() - self._absent.get((kind, version), float("-inf")) < ABSENT_SECONDS:
+            raise RejectedError(f"this cluster has no {kind} of {version}")
 
     async def _create_secret(self, key: Key, child: Manifest) -> None:
         """Creates the Secret. An existing one belongs to this job, since its name contains the

@@ -9,7 +9,7 @@ from typing import Any
 
 from rltraining_operator.errors import NameTakenError, RejectedError
 
-QUOTA_EXCEEDED = "QuotaExceeded"
+QUOTA_EXCEEDED, OPTIONAL = "QuotaExceeded", "OptionalObjectRejected"
 REASONS = (
     ("exceeded quota", QUOTA_EXCEEDED),
     ("failed quota", QUOTA_EXCEEDED),
@@ -31,14 +31,21 @@ class AdmissionFailure:
     name: str = ""
     """The name of the child."""
 
+    @property
+    def optional(self) -> bool:
+        """Whether the job runs without the child."""
+        return self.reason == OPTIONAL
+
 
 def parse_admission_failure(
-    error: RejectedError | NameTakenError, child: Mapping[str, Any]
+    error: RejectedError | NameTakenError, child: Mapping[str, Any], remedy: str = ""
 ) -> AdmissionFailure:
     """Returns why the cluster rejected this child. The sentence names the child and contains the
-    cluster's message."""
+    cluster's message. With a `remedy` the child is optional."""
     said, name = str(error), child["metadata"]["name"]
     sentence = said if name in said else f"{child['kind']} {name}: {said}"
+    if remedy:
+        return AdmissionFailure(OPTIONAL, f"{sentence}. The job runs without it: {remedy}", name)
     if isinstance(error, NameTakenError):
         return AdmissionFailure("NameTaken", sentence, name)
     reason = next((reason for part, reason in REASONS if part in said), "AdmissionRefused")

@@ -73,6 +73,10 @@ class Child:
     kind, and that the chart always gives the right. Get: one object is read before it is written, for
     kinds of other software. Never: for the Secret with the token, which the operator creates without a
     right to read it."""
+    remedy: str = ""
+    """What an administrator can do if the cluster rejects the child. The job then runs without the child,
+    and the condition ReplicaFailure reports the rejection. Empty: the job needs the child, so that its
+    pods are not created before it."""
 
     def __post_init__(self) -> None:
         if self.wanted is not None and self.read != "List":
@@ -260,7 +264,9 @@ CHILDREN = (
     ),
 )
 """Children with `changes` are applied first, in parallel. Then the others are created, and then the pods.
-If the cluster rejects a child, no pod is created."""
+If the cluster rejects a child without a `remedy`, no pod is created."""
+REMEDIES = {child.kind: child.remedy for child in CHILDREN if child.remedy}
+"""The remedies by kind. Jobs run without these children."""
 
 
 def covers(found: Any, wanted: Any) -> bool:

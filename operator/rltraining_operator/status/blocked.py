@@ -95,7 +95,8 @@ def find_blocked_reason(
     """Returns why the first unready member is not ready. Problems precede waiting, and learners
     precede samplers."""
     # List the members that are not ready.
-    rejected = BlockedReason(rejection.reason, rejection.sentence) if rejection else None
+    needed = rejection is not None and not rejection.optional
+    rejected = BlockedReason(rejection.reason, rejection.sentence) if rejection and needed else None
     pods = {pod.name: pod for pod in observed.pods}
     names = [pod_name(observed.name, role, i) for role in ROLES for i in range(job.spec.replicas(role))]
     unready = [name for name in names if name not in pods or not pods[name].ready]

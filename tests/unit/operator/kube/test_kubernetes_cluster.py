@@ -239,9 +239,11 @@ async def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() ->
             assert here.server.objects[JOB]["status"]["phase"] == "Pending"
 
 
-async def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
+@pytest.mark.parametrize(
+    "message", ["the server could not find the requested resource", "404 page not found\n"]
+)
+async def test_a_kind_that_the_cluster_does_not_know_is_a_refusal(message: str) -> None:
     async with scene() as here:
-        message = "the server could not find the requested resource"
         here.server.faults.append(Fault("POST", "/podgroups", status=404, message=message))
         child = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -250,6 +252,10 @@ async def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
         }
         with pytest.raises(RejectedError, match=r"no PodGroup of scheduling.volcano.sh/v1beta1"):
             await here.cluster.create(KEY, child)
+        asked = len(here.server.requests)
+        with pytest.raises(RejectedError, match=r"no PodGroup of scheduling.volcano.sh/v1beta1"):
+            await here.cluster.apply(KEY, child)
+        assert len(here.server.requests) == asked, "other jobs do not ask again at once"
 
 
 async def test_a_namespace_that_is_gone_does_not_stop_the_others() -> None:
