@@ -68,6 +68,11 @@ class Settings:
     metrics_peer: Peer | None = None
     """The pods that may read the metrics of a job's pods over HTTP, such as Prometheus. None: no
     pods."""
+    pod_monitor_interval: str = ""
+    """Interval between two scrapes in the PodMonitor that each job gets, such as `30s`. If empty, jobs get
+    no PodMonitor."""
+    pod_monitor_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the PodMonitors, by which a Prometheus selects them."""
     learner_eviction: LearnerEviction = "Allow"
     """Whether voluntary evictions (a drain) of ready learners are allowed, for jobs that do not
     choose."""

@@ -33,6 +33,13 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, create, patch, delete]
+{{- with .Values.metrics.podMonitor }}
+{{- if and .enabled .perJob }}
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [get, create, patch]
+{{- end }}
+{{- end }}
 {{- if .Values.gangScheduling.enabled }}
 - apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
   resources: [podgroups]

@@ -72,6 +72,16 @@ class NetworkPolicyConfig(ApiModel):
     the metrics of a job's pods. None: no pods."""
 
 
+class PodMonitorConfig(ApiModel):
+    """The PodMonitor that each job gets, for prometheus-operator."""
+
+    enabled: bool = False
+    interval: Annotated[str, Field(pattern=r"^[1-9]\d*(ms|s|m|h)$")] = "30s"
+    """Interval between two scrapes."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels by which a Prometheus selects it."""
+
+
 class KeySecretConfig(ApiModel):
     """The Secret with the key from which the tokens of all jobs are derived."""
 
@@ -104,6 +114,7 @@ class Config(ApiModel):
     rpc_ports: Annotated[str, Field(pattern=r"^\d+-\d+$")] | None = "20000-29999"
     """First and last port. Null: the default of the kernel."""
     network_policy: NetworkPolicyConfig = Field(default_factory=NetworkPolicyConfig)
+    pod_monitor: PodMonitorConfig = Field(default_factory=PodMonitorConfig)
     learner_eviction: LearnerEviction = Settings.learner_eviction
     encryption: Encryption = Settings.encryption
 
@@ -146,6 +157,8 @@ class Config(ApiModel):
             network_policy=self.network_policy.enabled,
             operator_peer=self.network_policy.operator,
             metrics_peer=self.network_policy.prometheus,
+            pod_monitor_interval=self.pod_monitor.interval if self.pod_monitor.enabled else "",
+            pod_monitor_labels=self.pod_monitor.labels,
             learner_eviction=self.learner_eviction,
             encryption=self.encryption,
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rltraining_api.contract import HTTP_PORT, TLS_PORT
+from rltraining_api.contract import HTTP_PORT, METRICS_PATH, TLS_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import (
     API_VERSION,
@@ -190,6 +191,24 @@ def build_network_policy(parent: Parent, common: Manifest) -> Manifest:
     return common | {"spec": spec}
 
 
+def build_pod_monitor(parent: Parent, common: Manifest) -> Manifest | None:
+    """Builds the PodMonitor with which prometheus-operator scrapes the job's pods, or returns None if the
+    administrator does not want PodMonitors."""
+    if not parent.settings.pod_monitor_interval:
+        return None
+    metadata = common["metadata"]
+    labels = {**parent.settings.pod_monitor_labels, **metadata["labels"]}
+    job_name = f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9]', '_', LABEL_JOB_NAME)}"
+    endpoint = {
+        "port": "http",
+        "path": METRICS_PATH,
+        "interval": parent.settings.pod_monitor_interval,
+        "relabelings": [{"sourceLabels": [job_name], "targetLabel": "training_job"}],
+    }
+    spec = {"selector": {"matchLabels": metadata["labels"]}, "podMetricsEndpoints": [endpoint]}
+    return common | {"metadata": metadata | {"labels": labels}, "spec": spec}
+
+
 def refuses_eviction(parent: Parent) -> bool:
     """Returns whether a drain may not evict learners and replay pods. Nothing blocks a drain once a
     job is over."""
@@ -246,6 +265,15 @@ CHILDREN = (
         lambda parent, common: build_pod_group(parent.job, common),
         api_version="",
         read="Get",
+    ),
+    Child(
+        "PodMonitor",
+        "podmonitors",
+        lambda observed: observed.name,
+        build_pod_monitor,
+        api_version="monitoring.coreos.com/v1",
+        read="Get",
+        remedy="install prometheus-operator's CRDs, or set metrics.podMonitor.perJob to false in the operator's chart",
     ),
     Child(
         "Secret",

@@ -72,6 +72,8 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
         "log": {"level": "debug", "format": "text"},
         "leaderElection": {"leaseSeconds": 60, "renewSeconds": 40, "retrySeconds": 5},
     }
+    monitor = {**EVERYTHING["metrics"]["podMonitor"], "perJob": True, "interval": "1m"}
+    values["metrics"] = {**EVERYTHING["metrics"], "podMonitor": monitor}
     values["jobs"] = {
         **EVERYTHING["jobs"],
         "rpcPorts": "30000-40000",
@@ -97,6 +99,7 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
     assert settings.rpc_ports == (30_000, 40_000)
     assert settings.network_policy
     assert settings.metrics_peer == EVERYTHING["jobs"]["networkPolicy"]["prometheus"]
+    assert (settings.pod_monitor_interval, settings.pod_monitor_labels) == ("1m", {"release": "prometheus"})
     assert settings.learner_eviction == "Refuse"
     assert settings.encryption == "TLS"
     assert config.namespaces == ("team-a", "team-b")

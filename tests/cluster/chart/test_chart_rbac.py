@@ -29,6 +29,8 @@ POD_GROUPS = {
     (group, "podgroups"): "get create patch" for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
 }
 
+POD_MONITORS = {("monitoring.coreos.com", "podmonitors"): "get create patch"}
+
 
 def rules_of(role: dict[str, Any]) -> Rules:
     return {
@@ -59,6 +61,14 @@ def test_groups_of_pods_are_a_right_of_their_own(helm: Helm) -> None:
     assert rules_of(rendered.one("ClusterRole", RELEASE)) == spread(RULES | POD_GROUPS)
 
 
+@pytest.mark.parametrize(("per_job", "more"), [(True, POD_MONITORS), (False, {})])
+def test_monitors_of_jobs_are_a_right_of_their_own(
+    helm: Helm, per_job: bool, more: dict[tuple[str, str], str]
+) -> None:
+    rendered = helm.render({"metrics": {"podMonitor": {"enabled": True, "perJob": per_job}}})
+    assert rules_of(rendered.one("ClusterRole", RELEASE)) == spread(RULES | more)
+
+
 def test_the_table_of_children_needs_these_rights() -> None:
     needed: Rules = set()
     for child in CHILDREN:
@@ -66,7 +76,7 @@ def test_the_table_of_children_needs_these_rights() -> None:
         groups = [group] if child.api_version else [group for group, _ in POD_GROUPS]
         needed |= {(group, child.plural, verb) for group in groups for verb in child.verbs}
     children = {child.plural for child in CHILDREN}
-    assert needed == {rule for rule in spread(RULES | POD_GROUPS) if rule[1] in children}
+    assert needed == {rule for rule in spread(RULES | POD_GROUPS | POD_MONITORS) if rule[1] in children}
 
 
 def test_in_chosen_namespaces_it_has_roles_there_and_nothing_in_the_cluster(helm: Helm) -> None:

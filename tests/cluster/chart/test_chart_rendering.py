@@ -268,6 +268,14 @@ def test_pods_of_all_namespaces_are_scraped_where_the_jobs_of_all_are_run(helm: 
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
 
 
+def test_with_a_monitor_for_each_job_the_chart_has_none_of_its_own(helm: Helm) -> None:
+    monitor = {"enabled": True, "perJob": True, "labels": {"release": "prometheus"}, "interval": "10s"}
+    rendered = helm.render({"metrics": {"podMonitor": monitor}})
+    assert "PodMonitor" not in rendered.kinds()
+    config = yaml.safe_load(rendered.config_text)
+    assert config["podMonitor"] == {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}}
+
+
 def test_alerts_ask_for_the_job_that_prometheus_makes_of_the_service(helm: Helm) -> None:
     rendered = helm.render({"metrics": {"prometheusRule": {"enabled": True}}}, release="learning")
     rules = [rule for group in rendered.one("PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
