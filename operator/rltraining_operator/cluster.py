@@ -61,7 +61,7 @@ class Cluster(Protocol):
 
     async def observe(self, key: Key) -> Observed | None:
         """Returns the job with all its children in their current state, or None if the job does not
-        exist."""
+        exist, or another operator runs it."""
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         """Returns a learner's report (`GET /v1/status`), or None if it does not answer within a

@@ -25,6 +25,7 @@ from rltraining_operator.kube.jobs_watch import JobsWatch
 from rltraining_operator.kube.lease import Lease
 from rltraining_operator.kube.metrics import Metrics, StateCollector
 from rltraining_operator.kube.paths import collection
+from rltraining_operator.kube.releases import Releases
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.rivals import status_manager
 from rltraining_operator.kube.store import Store
@@ -59,8 +60,31 @@ async def run_operator(config: Config) -> None:
     events = EventWriter(api, utc_now, host)
     reports = Reports()
     manager = status_manager(_lease_namespace(config), config.leader_election.lease_name)
+    lease = Lease(
+        apart,
+        config.leader_election,
+        namespace=_lease_namespace(config),
+        identity=host,
+        serves=config.namespaces,
+    )
+    releases = Releases(
+        apart,
+        lease,
+        manager,
+        namespaces=config.namespaces,
+        lease_seconds=config.leader_election.lease_seconds,
+        retry_seconds=config.leader_election.retry_seconds,
+        changed=lambda: engine.resync(),
+    )
     cluster = KubernetesCluster(
-        api, store, events, reports, metrics, namespaces=config.namespaces, manager=manager
+        api,
+        store,
+        events,
+        reports,
+        metrics,
+        namespaces=config.namespaces,
+        manager=manager,
+        releases=releases,
     )
     # Create the engine and the watches that mark changed jobs.
     engine = Engine(
@@ -79,8 +103,7 @@ async def run_operator(config: Config) -> None:
     }
     # Create metrics, health checks and leader election.
     metrics.registry.register(StateCollector(store, watches, lambda: engine.depth))
-    health = Health(api, watches)
-    lease = Lease(apart, config.leader_election, namespace=_lease_namespace(config), identity=host)
+    health = Health(api, watches, lambda: releases.refusal)
 
     # Serve HTTP, and stop on signals.
     server = _serve(config, health, metrics)
@@ -94,7 +117,7 @@ async def run_operator(config: Config) -> None:
         await first_of(_prepare(api, config, cluster), stop.wait())
         if not stop.is_set():
             parts.append(_part(stop, jobs.run(), "watch of jobs"))
-            parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
+            parts.append(_part(stop, _lead(config, lease, releases, engine, metrics), "leader"))
         await stop.wait()
         for part in parts:
             if part.done() and not part.cancelled():
@@ -108,7 +131,7 @@ async def run_operator(config: Config) -> None:
         await api.close()
 
 
-async def _lead(config: Config, lease: Lease, engine: Engine, metrics: Metrics) -> None:
+async def _lead(config: Config, lease: Lease, releases: Releases, engine: Engine, metrics: Metrics) -> None:
     """Runs the engine whenever this replica leads."""
     if not config.leader_election.enabled:
         metrics.leader.set(1)
@@ -119,7 +142,7 @@ async def _lead(config: Config, lease: Lease, engine: Engine, metrics: Metrics) 
             await lease.acquire()
             metrics.leader.set(1)
             try:
-                await first_of(engine.run(), lease.hold())
+                await first_of(engine.run(), lease.hold(), releases.run())
             finally:
                 metrics.leader.set(0)
     finally:

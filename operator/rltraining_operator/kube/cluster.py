@@ -16,6 +16,7 @@ from rltraining_api.contract import LearnerReport
 from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
 
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
+from rltraining_operator.engine import utc_now
 from rltraining_operator.errors import (
     ClusterError,
     ConflictError,
@@ -29,14 +30,17 @@ from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.paths import LISTED, SELECTOR, UNLISTED, collection, item
 from rltraining_operator.kube.pod_events import PodEvents
+from rltraining_operator.kube.releases import Releases
 from rltraining_operator.kube.reports import Reports
-from rltraining_operator.kube.rivals import Rivals
+from rltraining_operator.kube.rivals import PREFIX, Rivals
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.tokens import Tokens
 from rltraining_operator.observe.answers import BadReport
 from rltraining_operator.observe.mounts import MountFailure
 from rltraining_operator.observe.observed import Observed, Pod
+from rltraining_operator.observe.stored_status import read_status
 from rltraining_operator.pods.children import covers
+from rltraining_operator.status.conditions import Conditions, operator_conflict
 
 FIELD_MANAGER = MANAGED_BY
 """The field manager of children."""
@@ -64,12 +68,14 @@ class KubernetesCluster:
         *,
         namespaces: Sequence[str] = (),
         manager: str = FIELD_MANAGER,
+        releases: Releases | None = None,
     ) -> None:
-        """`manager` is the field manager of status writes, which differs between releases."""
+        """`manager` is the field manager of status writes, which differs between releases. `releases`
+        decides which jobs are left to other releases. None: no job is."""
         self._api, self._store, self._events, self._metrics = api, store, events, metrics
         self._reports = reports
         self._pod_events = PodEvents(api)
-        self._manager, self._rivals = manager, Rivals(manager)
+        self._manager, self._rivals, self._releases = manager, Rivals(manager), releases
         self._namespaces = tuple(namespaces) or ("",)
         self._versions: dict[Key, tuple[str, Any]] = {}
         """The resourceVersion and the status on which the pass of a job is based."""
@@ -90,6 +96,7 @@ class KubernetesCluster:
         for namespace in self._namespaces:
             try:
                 await self._resync(KIND, namespace)
+                await self._discover_releases()
                 for kind in LISTED:
                     await self._resync(kind, namespace, SELECTOR)
                 self._listed[namespace].set()
@@ -117,8 +124,53 @@ class KubernetesCluster:
         ):
             # Pods are created after the Secret, which cannot be read.
             children.append(_secret_of(key, uid))
-        operators = self._rivals.observe(key, uid, self._store.status_writers(key))
-        return replace(Observed.of(job, children, self.tokens.of(uid)), operators=operators)
+        operators, runner, refused = await self._operators(key, uid)
+        if refused:
+            await self._report_conflict(key, job, operators, runner)
+            return None
+        observed = Observed.of(job, children, self.tokens.of(uid))
+        return replace(observed, operators=operators, runner=runner)
+
+    async def _operators(self, key: Key, uid: str) -> tuple[tuple[str, ...] | None, str, bool]:
+        """Returns the operators that serve the job, if there are several, which of them runs it, and whether
+        this one leaves the job to that one."""
+        writers = self._store.status_writers(key)
+        if self._releases is None:
+            return self._rivals.observe(key, uid, writers), "", False
+        serving = await self._releases.serving(key.namespace, writers)
+        rivals = self._rivals.observe(key, uid, writers, serving.readable)
+        if serving.others:
+            ours = self._manager.removeprefix(PREFIX)
+            operators = tuple(sorted({ours, *serving.others, *(rivals or ())}))
+            return operators, serving.oldest or ours, bool(serving.oldest)
+        others = writers.keys() - {self._manager}
+        return () if rivals is None and others and others <= serving.readable else rivals, "", False
+
+    async def _report_conflict(
+        self, key: Key, job: Manifest, operators: tuple[str, ...] | None, runner: str
+    ) -> None:
+        """Reports in a condition and an Event that this operator leaves the job to an older one. Writes
+        only this condition, and only if the job lacks it, because the older operator writes the status."""
+        stored, metadata = job.get("status") or {}, job["metadata"]
+        status, _ = read_status(stored)
+        new = operator_conflict(
+            Conditions(status.conditions, metadata.get("generation") or 0, utc_now()), operators, runner
+        ).get("OperatorConflict")
+        told = any(it.type == "OperatorConflict" and it.status == "True" for it in status.conditions)
+        ended = metadata.get("deletionTimestamp") or status.completion_time
+        if new is None or told or ended or status.observed_generation is None:
+            return
+        kept = [it for it in stored.get("conditions") or () if it.get("type") != new.type]
+        patch = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "status": {"conditions": [*kept, new.to_dict()]},
+        }
+        path = f"{item(KIND, key.namespace, key.name)}/status"
+        with suppress(NotFoundError):  # deleted meanwhile
+            self._store.put(
+                KIND, await self._api.patch(path, "merge", patch, {"fieldManager": self._manager})
+            )
+            self._events.write(key, metadata["uid"], Event("Warning", new.reason, new.message))
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         return self._reports.newest(pod, token)
@@ -213,6 +265,12 @@ class KubernetesCluster:
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
         self._events.write(key, uid, event)
+
+    async def _discover_releases(self) -> None:
+        """Finds out about other releases before the first pass over one of their jobs."""
+        if self._releases is not None:
+            writers = (self._store.status_writers(key) for key in self._store.jobs())
+            await self._releases.discover({manager for each in writers for manager in each})
 
     async def _until_known(self, scope: str) -> None:
         """Waits for the first lists. With several namespaces the wait is bounded, because a

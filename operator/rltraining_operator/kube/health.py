@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -25,11 +25,12 @@ SILENT_SECONDS = 60.0
 
 
 class Health:
-    """Checks this process. Readiness: the API server answers. Liveness: the event loop and the
-    watches work."""
+    """Checks this process. Readiness: the API server answers, and no job is left to an older release.
+    Liveness: the event loop and the watches work."""
 
-    def __init__(self, api: Api, watches: Iterable[Watch]) -> None:
-        self._api, self._watches = api, tuple(watches)
+    def __init__(self, api: Api, watches: Iterable[Watch], refusal: Callable[[], str] = str) -> None:
+        """`refusal` returns why this operator leaves jobs to another one, or an empty string."""
+        self._api, self._watches, self._refusal = api, tuple(watches), refusal
         self._beat = time.monotonic()
 
     async def run(self) -> None:
@@ -51,7 +52,9 @@ class Health:
         if not any(watch.synced.is_set() for watch in self._watches):
             return "the pods are not listed yet"
         silent = time.monotonic() - self._api.last_answer
-        return f"the API server has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
+        if silent > SILENT_SECONDS:
+            return f"the API server has not answered for {silent:.0f} s"
+        return self._refusal()
 
 
 def serve(port: int, health: Health, registry: CollectorRegistry) -> HttpServer:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from rltraining_api.names import GROUP
 
 from rltraining_operator.errors import ClusterError, ConflictError, NotFoundError
 from rltraining_operator.kube.api import Api
@@ -22,6 +25,8 @@ from rltraining_operator.kube.paths import collection, item
 Json = dict[str, Any]
 
 RELEASE_PAUSE_SECONDS = 0.1
+ANNOTATION_NAMESPACES = f"{GROUP}/namespaces"
+"""On a Lease: the namespaces that the release serves, separated by commas. Empty: all."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,13 @@ def judge(
     return "renew" if seen.holder == identity else "wait"
 
 
+def namespaces_of(metadata: Mapping[str, Any]) -> frozenset[str] | None:
+    """Returns the namespaces that a release serves, by the metadata of its lease: an empty set for all, or
+    None if an older version has written the lease."""
+    served = (metadata.get("annotations") or {}).get(ANNOTATION_NAMESPACES)
+    return None if served is None else frozenset(filter(None, served.split(",")))
+
+
 class Lease:
     """The lease as held or observed by one replica."""
 
@@ -55,8 +67,11 @@ class Lease:
         *,
         namespace: str,
         identity: str,
+        serves: Sequence[str] = (),
     ) -> None:
+        """`serves` are the namespaces whose jobs the release serves. Empty: all."""
         self._api, self._config = api, config
+        self._annotations = {ANNOTATION_NAMESPACES: ",".join(serves)}
         self._namespace, self._identity = namespace, identity
         self._path = item("Lease", namespace, config.lease_name)
         self._seen: Sighting | None = None
@@ -64,6 +79,11 @@ class Lease:
         self._leads = False
         self._renewed = time.monotonic()
         """When the last successful renewal was sent."""
+
+    @property
+    def created(self) -> str:
+        """When the lease was created. Empty if it was never read."""
+        return str((self._lease.get("metadata") or {}).get("creationTimestamp") or "")
 
     async def acquire(self) -> None:
         """Waits until this replica leads."""
@@ -172,7 +192,13 @@ class Lease:
             "leaseTransitions": int(old.get("leaseTransitions") or 0) + changes,
         }
         if self._lease:
-            return await self._api.put(self._path, self._lease | {"spec": spec})
-        metadata = {"name": self._config.lease_name, "namespace": self._namespace}
+            metadata = self._lease["metadata"]
+            metadata = metadata | {"annotations": (metadata.get("annotations") or {}) | self._annotations}
+            return await self._api.put(self._path, self._lease | {"metadata": metadata, "spec": spec})
+        metadata = {
+            "name": self._config.lease_name,
+            "namespace": self._namespace,
+            "annotations": self._annotations,
+        }
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         return await self._api.post(collection("Lease", self._namespace), body)

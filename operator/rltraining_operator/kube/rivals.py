@@ -3,7 +3,7 @@
 Each release writes statuses with its own field manager. Therefore `metadata.managedFields` of a job
 names the operators that have written its status, with the time of their last write. An operator that
 was replaced leaves such an entry, too. Only an operator that writes again, after this one has begun to
-serve the job, is a rival.
+serve the job, is a rival. Releases whose Lease can be read are judged by it instead (see releases.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,21 +85,28 @@ class Rivals:
         self._jobs: dict[Key, _Job] = {}
         self._logged: set[str] = set()
 
-    def observe(self, key: Key, uid: str, writers: Mapping[str, str]) -> tuple[str, ...] | None:
+    def observe(
+        self, key: Key, uid: str, writers: Mapping[str, str], known: Collection[str] = ()
+    ) -> tuple[str, ...] | None:
         """Returns the names of all operators that serve the job, this one included, sorted, or an empty
         tuple if there is no other. Returns None as long as that is not known. All of these operators
-        arrive at the same names, so that their reports are equal."""
+        arrive at the same names, so that their reports are equal. `known` are field managers that do not
+        count, because more is known about them."""
         now = self._clock()
         job = self._jobs.get(key)
         if job is None or job.uid != uid:
             job = self._jobs[key] = _Job(uid, writers, _Rival(now))
         # Find operators that have written since the last pass.
         for manager, when in writers.items():
-            if manager != self._manager and job.writers.get(manager) != when:
+            if manager not in (self._manager, *known) and job.writers.get(manager) != when:
                 self._note(key, job, manager, now)
         job.writers = writers
         # Drop operators that no longer write.
-        job.rivals = {manager: rival for manager, rival in job.rivals.items() if not rival.is_gone(now)}
+        job.rivals = {
+            manager: rival
+            for manager, rival in job.rivals.items()
+            if manager not in known and not rival.is_gone(now)
+        }
         if job.rivals:
             return tuple(sorted(manager.removeprefix(PREFIX) for manager in (self._manager, *job.rivals)))
         return () if job.begun.is_gone(now) else None

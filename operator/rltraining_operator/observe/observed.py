@@ -59,6 +59,8 @@ class Observed:
     it."""
     operators: tuple[str, ...] | None = ()
     """The operators that serve the job, if another one besides this one does. None: not known yet."""
+    runner: str = ""
+    """Which of these operators runs the job, if that is known."""
     rejection: AdmissionFailure | None = None
     """The object that the cluster has rejected in this pass."""
 

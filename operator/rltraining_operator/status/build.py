@@ -20,7 +20,7 @@ from rltraining_operator.pods.members import PodActions
 from rltraining_operator.settings import STALL_SECONDS, Settings
 from rltraining_operator.status.blocked import SILENT, WAITING, BlockedReason, find_blocked_reason
 from rltraining_operator.status.bounds import MESSAGE_BYTES_MAX, clip
-from rltraining_operator.status.conditions import Conditions
+from rltraining_operator.status.conditions import Conditions, operator_conflict
 from rltraining_operator.status.outcome import Outcome
 from rltraining_operator.status.reports import find_silence, take_report
 
@@ -217,24 +217,12 @@ def _conditions(
         conditions = conditions.set("ReplicaFailure", True, rejection.reason, rejection.sentence)
     elif conditions.get("ReplicaFailure"):
         conditions = conditions.set("ReplicaFailure", False, "Accepted")
-    conditions = _operator_conflict(conditions, observed)
+    conditions = operator_conflict(conditions, observed.operators, observed.runner)
     conditions = _progressing(conditions, observed, status, phase, blocked, inputs, now)
     if (outcome := inputs.outcome) is not None:
         conditions = conditions.set(outcome.target, True, outcome.reason, outcome.message)
         if inputs.over:
             conditions = conditions.set(outcome.final, True, outcome.reason, outcome.message)
-    return conditions
-
-
-def _operator_conflict(conditions: Conditions, observed: Observed) -> Conditions:
-    """Reports that several operators serve the job. Keeps an earlier report until it is known that
-    there is only one."""
-    if observed.operators:
-        several = " and ".join(observed.operators)
-        message = f"operators {several} serve this job: give each release its own watchNamespaces"
-        return conditions.set("OperatorConflict", True, "OperatorConflict", message)
-    if observed.operators is not None and conditions.get("OperatorConflict"):
-        return conditions.set("OperatorConflict", False, "OneOperator")
     return conditions
 
 

@@ -88,3 +88,18 @@ class Conditions:
         if kind not in MANAGED_CONDITION_TYPES:
             return REPORTED_BYTES_MAX
         return CONDITION_BYTES_MAX.get(kind, MESSAGE_BYTES_MAX)
+
+
+def operator_conflict(
+    conditions: Conditions, operators: tuple[str, ...] | None, runner: str = ""
+) -> Conditions:
+    """Reports that several operators serve the job, and which of them runs it. Keeps an earlier report until
+    it is known that there is only one. Pure, so that all of these operators write the same."""
+    if operators:
+        several = " and ".join(operators)
+        runs = f", and only {runner}, the oldest of them, runs it" if runner else ""
+        message = f"operators {several} serve this job{runs}: give each release its own watchNamespaces"
+        return conditions.set("OperatorConflict", True, "OperatorConflict", message)
+    if operators is not None and conditions.get("OperatorConflict"):
+        return conditions.set("OperatorConflict", False, "OneOperator")
+    return conditions

@@ -87,7 +87,9 @@ def test_in_chosen_namespaces_it_has_roles_there_and_nothing_in_the_cluster(helm
         binding = rendered.one("RoleBinding", RELEASE, namespace)
         assert binding["roleRef"] == reference("Role")
         assert binding["subjects"][0]["namespace"] == NAMESPACE
-    assert len(rendered.all("Role")) == len(rendered.all("RoleBinding")) == 3, "the third is for its own"
+    others = {role["metadata"]["name"] for role in rendered.all("Role")} - {RELEASE}
+    assert others == {f"{RELEASE}-own-namespace", f"{RELEASE}-lease"}, "both are in its own namespace"
+    assert len(rendered.all("Role")) == len(rendered.all("RoleBinding")) == 4
 
 
 @pytest.mark.parametrize("values", [{}, {"watchNamespaces": [NAMESPACE]}])
@@ -102,6 +104,23 @@ def test_lease_and_key_are_its_own_and_in_the_namespace_of_the_release(
         {**leases, "resourceNames": [RELEASE], "verbs": ["get", "update"]},
         {**key, "verbs": ["get", "update"]},
     ]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["team-a"]}])
+def test_other_releases_may_read_its_lease_and_nothing_else(helm: Helm, values: dict[str, Any]) -> None:
+    rendered = helm.render(values)
+    role = rendered.one("Role", f"{RELEASE}-lease", NAMESPACE)
+    (rule,) = role["rules"]
+    assert rule == {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": [RELEASE],
+        "verbs": ["get"],
+    }
+    binding = rendered.one("RoleBinding", f"{RELEASE}-lease", NAMESPACE)
+    assert binding["roleRef"] == reference("Role") | {"name": f"{RELEASE}-lease"}
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts"}
+    assert binding["subjects"] == [group]
 
 
 def test_the_key_is_not_in_the_release_and_survives_it(defaults: Rendered) -> None:
@@ -119,6 +138,8 @@ def test_nothing_is_a_wildcard_and_no_role_is_bound_to_more_than_the_operator(
         for role in (*rendered.all("Role"), *rendered.all("ClusterRole")):
             assert not any("*" in part for rule in rules_of(role) for part in rule)
         for binding in (*rendered.all("RoleBinding"), *rendered.all("ClusterRoleBinding")):
+            if binding["metadata"]["name"] == f"{RELEASE}-lease":
+                continue  # its rule and its subject have a test above
             (subject,) = binding["subjects"]
             assert (subject["kind"], subject["name"]) == ("ServiceAccount", RELEASE)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,43 +51,59 @@ def test_two_operators_do_not_touch_each_others_jobs(namespaces: Cluster, tmp_pa
     assert "team-a" not in logs[1].read_text()
 
 
-def test_two_operators_of_one_namespace_report_each_other(namespaces: Cluster, tmp_path: Path) -> None:
+def test_the_younger_of_two_operators_of_one_namespace_runs_no_job(
+    namespaces: Cluster, tmp_path: Path
+) -> None:
     cluster, logs = namespaces, [tmp_path / f"{name}.log" for name in ("first", "second")]
-    with ExitStack() as both:
-        for log in logs:
-            config = log.with_suffix(".yaml")
-            election = {"leaseName": log.stem, "leaseNamespace": SHARED}
-            config.write_text(json.dumps({"namespaces": [SHARED], "leaderElection": election}))
-            both.enter_context(operator(cluster, log, f"--config={config}"))
-        submit(cluster, SHARED, "demo")
-        until(lambda: len(names(cluster, "pods", SHARED)) == 3, logs[0])
+    configs = [log.with_suffix(".yaml") for log in logs]
+    for config in configs:
+        election = {"leaseName": config.stem, "leaseNamespace": SHARED}
+        config.write_text(json.dumps({"namespaces": [SHARED], "leaderElection": election}))
+    port = free_port()
+    with ExitStack() as younger:
+        with operator(cluster, logs[0], f"--config={configs[0]}"):
+            submit(cluster, SHARED, "demo")
+            until(lambda: has_status(cluster), logs[0])
+            time.sleep(1.0)  # the Leases are created at different seconds
+            younger.enter_context(operator(cluster, logs[1], f"--config={configs[1]}", f"--http-port={port}"))
 
-        # Change a pod, in place of a kubelet, until both operators have written a status.
-        ready = itertools.cycle(("True", "False"))
-
-        def reported() -> bool:
-            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": next(ready)}]}
-            options = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
-            cluster.kubectl("patch", "pod", "demo-sampler-0", "-n", SHARED, *options)
-            return bool(conflict(cluster))
-
-        until(reported, logs[0])
-        message = (
-            f"operators {SHARED}/first and {SHARED}/second serve this job: "
-            "give each release its own watchNamespaces"
-        )
-        assert conflict(cluster)["message"] == message
-        until(lambda: warned(cluster) == {message}, logs[0])
-        for log, other in zip(logs, ("second", "first"), strict=True):
-            until(
-                lambda log=log, other=other: (
-                    f"another operator, {SHARED}/{other}, also serves" in log.read_text()
-                ),
-                log,
+            # The younger operator reports that it leaves the job to the older one.
+            until(lambda: bool(conflict(cluster)), logs[1])
+            message = (
+                f"operators {SHARED}/first and {SHARED}/second serve this job, and only {SHARED}/first, "
+                "the oldest of them, runs it: give each release its own watchNamespaces"
             )
+            assert conflict(cluster)["message"] == message
+            until(lambda: warned(cluster) == {message}, logs[1])
+            refusal = f"the older release {SHARED}/first also serves namespace {SHARED}"
+            assert refusal in logs[1].read_text()
+            assert refusal in unready(port)
 
-        # Both report the same, so neither of them writes again.
-        until(lambda: is_quiet(cluster), logs[0])
+            # The older operator keeps working, and neither overwrites the other.
+            submit(cluster, SHARED, "second-job")
+            until(lambda: len(names(cluster, "pods", SHARED)) == 6, logs[0])
+            until(lambda: is_quiet(cluster), logs[0])
+            assert conflict(cluster)["message"] == message
+
+        # When the older one is gone, the other one takes over.
+        until(lambda: unready(port) == "", logs[1])
+        cluster.kubectl("delete", "pod", "demo-sampler-0", "-n", SHARED, "--grace-period=0", "--force")
+        until(lambda: len(names(cluster, "pods", SHARED)) == 6, logs[1])
+        until(lambda: conflict(cluster).get("status") == "False", logs[1])
+
+
+def has_status(cluster: Cluster) -> bool:
+    """Returns whether an operator has written the status of the job."""
+    return "observedGeneration" in cluster.get("rlj", "demo", "-n", SHARED).get("status", {})
+
+
+def unready(port: int) -> str:
+    """Returns why the operator is not ready, or an empty string."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10):
+            return ""
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
 
 
 def is_quiet(cluster: Cluster) -> bool:
