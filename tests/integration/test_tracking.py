@@ -104,14 +104,19 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
     train(small_job(tracking=tracking, sampler={"replicas": 1}), scenario)
 
 
+def opening_of(store: Path, **config: Any) -> Opening:
+    """A run in a folder of MLflow."""
+    tracking = Tracking.model_validate({"mlflow": {"experiment": "demo", "trackingUri": store.as_uri()}})
+    return Opening(
+        kind="mlflow", tracking=tracking, run_id="uid", name="demo", folder=str(store), config=config
+    )
+
+
 @pytest.mark.filterwarnings("ignore")  # of MLflow, which leaves files open
 def test_a_run_in_mlflow_continues_after_a_kill_between_the_creation_of_a_metric_and_its_first_value(
     tmp_path: Path,
 ) -> None:
-    tracking = Tracking.model_validate({"mlflow": {"experiment": "demo", "trackingUri": tmp_path.as_uri()}})
-    opening = Opening(
-        kind="mlflow", tracking=tracking, run_id="uid", name="demo", folder=str(tmp_path), config={}
-    )
+    opening = opening_of(tmp_path)
     MlflowRun(opening).log([Point(step=1, time=1.0, values={"updates": 1.0})])
     (updates,) = tmp_path.glob("*/*/metrics/updates")
 
@@ -119,3 +124,29 @@ def test_a_run_in_mlflow_continues_after_a_kill_between_the_creation_of_a_metric
     MlflowRun(opening).log([Point(step=2, time=2.0, values={"updates": 2.0})])
 
     assert mlflow_points(tmp_path) == [(1000, 1), (2000, 2)]
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow, which leaves files open
+def test_a_run_in_mlflow_gets_its_parameters_after_an_outage_between_its_creation_and_the_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    def down(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the server is down")
+
+    opening = opening_of(tmp_path, seed=1, environment={"id": "CartPole-v1"})
+    with monkeypatch.context() as outage:
+        outage.setattr(mlflow.MlflowClient, "log_batch", down)
+        with pytest.raises(ConnectionError):
+            MlflowRun(opening)
+
+    # Parameters that exist are kept, also if the job has changed: MLflow refuses another value.
+    MlflowRun(opening)
+    MlflowRun(opening.model_copy(update={"config": {**opening.config, "seed": 2}}))
+
+    (folder,) = tmp_path.glob("*/*/params")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "seed": "1",
+        "environment.id": "CartPole-v1",
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,12 @@ PARAMS_MAX, PARAM_LENGTH_MAX = 100, 500
 """MLflow's limits: parameters in a request, and characters of a value that all its stores accept."""
 METRICS_MAX = 1000
 """MLflow's limit of values in a request."""
+UNAUTHENTICATED = 401
+"""The HTTP status of an answer to a request with missing or wrong credentials."""
+
+
+class CredentialsRefused(Exception):
+    """The server refused the credentials: one sentence with the remedy."""
 
 
 class Backend(Protocol):
@@ -76,7 +82,6 @@ class MlflowRun:
         # Permit a folder of files, which MLflow refuses by default since 3.13.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
-        from mlflow.entities import Param
         from mlflow.utils.file_utils import local_file_uri_to_path
 
         # In a folder `policyLag` is a file, so `policyLag/p50` cannot be one.
@@ -84,23 +89,8 @@ class MlflowRun:
         if self._separator == ".":
             remove_empty_metrics(Path(local_file_uri_to_path(uri)), opening.run_id)
         self._client = MlflowClient(tracking_uri=uri)
-        experiment = self._experiment(spec.experiment)
-        # Continue the run of this job.
-        found = self._client.search_runs(
-            [experiment], f"tags.`{UID_TAG}` = '{opening.run_id}'", max_results=1
-        )
-        if found:
-            self._id = found[0].info.run_id
-            self._client.update_run(self._id, status="RUNNING")
-            return
-        # Or create it, with its hyperparameters, which MLflow does not let change.
-        created = self._client.create_run(experiment, run_name=opening.name, tags={UID_TAG: opening.run_id})
-        self._id = created.info.run_id
-        params = [
-            Param(key, str(value)[:PARAM_LENGTH_MAX]) for key, value in flat(opening.config) if value != ""
-        ]
-        for start in range(0, len(params), PARAMS_MAX):
-            self._client.log_batch(self._id, params=params[start : start + PARAMS_MAX])
+        with explained():
+            self._id = self._open(opening, self._experiment(spec.experiment))
 
     def log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
@@ -110,11 +100,35 @@ class MlflowRun:
             for point in points
             for name, value in point.values.items()
         ]
-        for start in range(0, len(metrics), METRICS_MAX):
-            self._client.log_batch(self._id, metrics=metrics[start : start + METRICS_MAX])
+        with explained():
+            for start in range(0, len(metrics), METRICS_MAX):
+                self._client.log_batch(self._id, metrics=metrics[start : start + METRICS_MAX])
 
     def end(self, end: End) -> None:
-        self._client.set_terminated(self._id, status=end.upper())
+        with explained():
+            self._client.set_terminated(self._id, status=end.upper())
+
+    def _open(self, opening: Opening, experiment: str) -> str:
+        """Continues the run of this job, or creates it. Returns its id."""
+        from mlflow.entities import Param
+
+        found = self._client.search_runs(
+            [experiment], f"tags.`{UID_TAG}` = '{opening.run_id}'", max_results=1
+        )
+        if found:
+            run = found[0]
+            self._client.update_run(run.info.run_id, status="RUNNING")
+        else:
+            run = self._client.create_run(experiment, run_name=opening.name, tags={UID_TAG: opening.run_id})
+        # Log the hyperparameters, which MLflow does not let change. An outage may have left some out.
+        params = [
+            Param(key, str(value)[:PARAM_LENGTH_MAX])
+            for key, value in flat(opening.config)
+            if value != "" and key not in run.data.params
+        ]
+        for start in range(0, len(params), PARAMS_MAX):
+            self._client.log_batch(run.info.run_id, params=params[start : start + PARAMS_MAX])
+        return str(run.info.run_id)
 
     def _experiment(self, name: str) -> str:
         """Returns the id of the experiment, which is created if it does not exist."""
@@ -127,6 +141,23 @@ class MlflowRun:
         found = self._client.get_experiment_by_name(name)
         assert found is not None, f"the experiment {name} cannot be created"
         return str(found.experiment_id)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Converts an error of MLflow inside the block to CredentialsRefused if the server refused the credentials."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if error.get_http_status_code() != UNAUTHENTICATED:
+            raise
+        raise CredentialsRefused(
+            f"the server refuses the credentials (HTTP {UNAUTHENTICATED}): set MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN (in a cluster: in the Secret of "
+            "spec.tracking.secretName)"
+        ) from error
 
 
 def remove_empty_metrics(store: Path, run_id: str) -> None:

@@ -12,7 +12,7 @@ import sys
 
 from rltraining_trainer.errors import one_line
 from rltraining_trainer.process import attach_to_learner, prepare_process
-from rltraining_trainer.tracking.backends import BACKENDS, Backend
+from rltraining_trainer.tracking.backends import BACKENDS, Backend, CredentialsRefused
 from rltraining_trainer.tracking.messages import Answer, Batch, Opening
 
 
@@ -46,6 +46,8 @@ class _Tracked:
             self._backend.log(batch.points)
             if batch.end is not None:
                 self._backend.end(batch.end)
+        except CredentialsRefused as error:
+            return Answer(failure=str(error))
         except Exception as error:  # an error of a package, a server or the network
             return Answer(failure=one_line(error))
         return Answer()
