@@ -21,6 +21,7 @@ TOGETHER = {
     "test_distributed_replay_rpc",
     "test_learner_group",
     "test_metrics_scraped",
+    "test_mlflow_server",
     "test_policy_programs",
     "test_transport",
     "test_transport_fuzz",
