@@ -37,6 +37,8 @@ def similar(name: str) -> list[str]:
         return [by_short[last]]
     if "/" in wanted.removeprefix("zoo/"):
         return []
+    if wanted.startswith("zoo/"):
+        by_short |= {PurePath(each).name: each for each in examples if each.startswith("zoo/")}
     close = get_close_matches(last, by_short, n=3, cutoff=0.7)
     return [by_short[short] for short in close]
 

@@ -97,7 +97,8 @@ LEARNER_GRADIENTS_NEED_ONE = (
     "learner holds a slice of the parameters, or mode Sync"
 )
 NO_LSTM = (
-    f"network.lstm does not go with {any_of(WITHOUT_LSTM)}: replayed transitions carry no recurrent state"
+    f"network.lstm does not go with {any_of(WITHOUT_LSTM)}: replayed transitions carry no recurrent state; leave it out, "
+    f"or use ppo, a2c, a3c, impala or, for Discrete actions, {any_of(RECURRENT)}"
 )
 NEEDS_LSTM = f"{any_of(RECURRENT)} needs network.lstm: leave it out, or set its size"
 

@@ -59,6 +59,7 @@ def test_no_other_name_is_an_example(name: str) -> None:
         ("cartpole-impal", ": did you mean the example cartpole-impala"),
         ("hopper-ppo", ": did you mean the example zoo/hopper-ppo?"),
         ("zoo/hoper-ppo", ": did you mean the example zoo/hopper-ppo"),
+        ("zoo/cartpole-pp", ": did you mean the example zoo/cartpole-ppo"),
         ("examples/cartpole-impala.yaml", ": did you mean the example cartpole-impala?"),
         ("CartPole-v1", ": did you mean the example cartpole-"),
         ("maze", ", and no example of this name: rltrain examples lists all"),

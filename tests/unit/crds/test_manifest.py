@@ -64,7 +64,8 @@ PROBLEMS = {
         "spec: replay is for dqnApex, ddpgApex, r2d2, sac or td3 with replay.placement Dedicated: set that, or leave replay out"
     ),
     ("impala: {}", "dqnApex: {}}\n  network: {mlp: {}, lstm: {}"): (
-        "spec: network.lstm does not go with dqnApex, ddpgApex, sac or td3: replayed transitions carry no recurrent state"
+        "spec: network.lstm does not go with dqnApex, ddpgApex, sac or td3: replayed transitions carry no recurrent "
+        "state; leave it out, or use ppo, a2c, a3c, impala or, for Discrete actions, r2d2"
     ),
     # Wrong values
     ("replicas: 2", "replicas: -2"): "spec.sampler.replicas: must be at least 1, got -2",

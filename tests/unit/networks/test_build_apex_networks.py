@@ -141,14 +141,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             MLP,
             ARM,
             r"spec\.algorithm\.dqnApex: it needs Discrete actions, but the environment's actions are Box\(.*\); "
-            r"use ddpgApex, ppo or impala",
+            r"use sac, td3, ppo or impala",
         ),
         (
             build_deterministic,
             MLP,
             THREE,
             r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but the environment's actions are "
-            r"Discrete\(3, start=2\); use dqnApex, ppo or impala",
+            r"Discrete\(3, start=2\); use dqnApex, r2d2, ppo or impala",
         ),
         (
             build_deterministic,

@@ -172,7 +172,7 @@ def check_continuous(
             f"spec.algorithm.{algorithm}: it needs actions in a Box of floats, but the environment's actions are "
             f"{shown(action_space)}; use {_instead(action_space)}"
         )
-    if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
+    if not _is_bounded_box(action_space):
         raise BadConfiguration(
             f"spec.algorithm.{algorithm}: it needs actions with bounds, but the environment's actions are "
             f"{shown(action_space)}; give its action space finite bounds, or use ppo or impala"
@@ -213,8 +213,16 @@ def build_twin_critics(
 
 def _instead(action_space: spaces.Space) -> str:
     """Lists the algorithms that support these actions, for messages."""
-    apex = {spaces.Discrete: "dqnApex, ", spaces.Box: "ddpgApex, "}
-    return f"{apex.get(type(action_space), 'a2c, a3c, ')}ppo or impala"
+    by_space = {spaces.Discrete: "dqnApex, r2d2, "}
+    if _is_bounded_box(action_space):
+        by_space[spaces.Box] = "sac, td3, "
+    return f"{by_space.get(type(action_space), 'a2c, a3c, ')}ppo or impala"
+
+
+def _is_bounded_box(space: spaces.Space) -> bool:
+    return isinstance(space, spaces.Box) and bool(
+        np.isfinite(space.high.astype(np.float64) - space.low).all()
+    )
 
 
 def _check_not_recurrent(network: Network, algorithm: str) -> None:
