@@ -122,11 +122,10 @@ def table(results: dict[str, Any]) -> str:
     for name, result in results.items():
         runs = result["runs"]
         returns = [run["greedyReturn"] for run in runs]
-        found = estimate(returns)
         cells = (
             load_manifest(EXAMPLES / f"{name}.yaml").spec.environment.id.split(":")[-1],
             f"`{name}`",
-            f"{_number(found.iqm)} ({_number(found.low)} to {_number(found.high)})",
+            _estimated(returns),
             ", ".join(map(_number, returns)),
             f"{np.median([run['steps'] for run in runs]) / 1000:,.0f} k",
             f"{np.median([run['seconds'] for run in runs]):,.0f}",
@@ -135,6 +134,14 @@ def table(results: dict[str, Any]) -> str:
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _estimated(returns: list[float]) -> str:
+    """Returns the interquartile mean with its interval. One seed has no interval."""
+    if len(returns) == 1:
+        return _number(returns[0])
+    found = estimate(returns)
+    return f"{_number(found.iqm)} ({_number(found.low)} to {_number(found.high)})"
 
 
 def _number(value: float) -> str:
