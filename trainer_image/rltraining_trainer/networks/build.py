@@ -213,7 +213,7 @@ def build_twin_critics(
 
 def _instead(action_space: spaces.Space) -> str:
     """Lists the algorithms that support these actions, for messages."""
-    by_space = {spaces.Discrete: "dqnApex, r2d2, "}
+    by_space: dict[type[spaces.Space], str] = {spaces.Discrete: "dqnApex, r2d2, "}
     if _is_bounded_box(action_space):
         by_space[spaces.Box] = "sac, td3, "
     return f"{by_space.get(type(action_space), 'a2c, a3c, ')}ppo or impala"
