@@ -90,6 +90,10 @@ def test_points_that_a_server_never_takes_are_counted(start: Callable[[], Tracke
     tracker.end("failed")
     tracker.join(SECONDS)
     assert tracker.dropped == 3
+    assert tracker.failure == (
+        "spec.tracking.wandb: 3 points were not sent; progress.jsonl has them; the last error was: ConnectionError: the server "
+        "is down"
+    )
 
 
 def test_a_process_that_dies_is_replaced(start: Callable[[], Tracker], tmp_path: Path) -> None:
@@ -115,3 +119,4 @@ def test_a_tracker_that_hangs_neither_blocks_nor_grows(
     tracker.join(0.0)
     until(lambda: tracker.dropped == MAX_QUEUED + 11)
     assert "the end of the run was not sent in time" in caplog.text
+    assert tracker.failure.startswith("spec.tracking.wandb: the end of the run was not sent in time")

@@ -47,7 +47,8 @@ def test_trackers_receive_each_point_and_the_end_of_the_run(
     assert (warning.reason, warning.message) == ("TrackingFailed", tracker.failure)
     if end == "finished":
         run.finish()
-    run.close(interrupted=end == "killed")
+    (missed,) = run.close(interrupted=end == "killed")
+    assert (missed.reason, missed.message) == ("TrackingFailed", tracker.failure)
     points = (tmp_path / "progress.jsonl").read_text().splitlines()
     assert tracker.steps == [json.loads(point)["environmentSteps"] for point in points]
     assert tracker.steps[0] == 10

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from rltraining_api.algorithms import Algorithm
-from rltraining_api.contract import ExitCode, LearnerReport
+from rltraining_api.contract import REPORTED_WARNINGS_MAX, ExitCode, LearnerReport, Warning
 
 from rltraining_trainer.algorithms.registry import BUILT_IN
 from rltraining_trainer.checkpoint import CheckpointError, UnsupportedValue
@@ -53,8 +53,17 @@ def run_algorithm(context: Context) -> tuple[int, LearnerReport | None]:
             raise
         report = world.report()
     finally:
-        world.close()
-    return ExitCode.DONE, report
+        warnings = world.close()
+    return ExitCode.DONE, with_warnings(report, warnings)
+
+
+def with_warnings(report: LearnerReport | None, warnings: tuple[Warning, ...]) -> LearnerReport | None:
+    """Adds warnings to a learner's last report. They replace earlier ones of the same reason."""
+    if report is None:
+        return None
+    reasons = {warning.reason for warning in warnings}
+    others = (warning for warning in report.warnings if warning.reason not in reasons)
+    return report.model_copy(update={"warnings": (*warnings, *others)[:REPORTED_WARNINGS_MAX]})
 
 
 def functions_of(algorithm: Algorithm) -> dict[str, Callable[[World], Any]]:

@@ -271,13 +271,13 @@ class RunRecord:
                 raise StorageRefused(f"the last checkpoint was not written within {LAST_WRITES_SECONDS:g} s")
         return refused or self._checkpoints.error
 
-    def close(self, *, interrupted: bool) -> None:
-        """Completes writes in progress. ``interrupted``: the process was asked to end."""
+    def close(self, *, interrupted: bool) -> tuple[Warning, ...]:
+        """Completes writes in progress. ``interrupted``: the process was asked to end. Returns what trackers missed."""
         if self._evaluations is not None:
             self._evaluations.close()
         self._checkpoints.close(timeout=20.0)
         self._metrics.close()
-        self._trackers.close("finished" if self._finished else "killed" if interrupted else "failed")
+        return self._trackers.close("finished" if self._finished else "killed" if interrupted else "failed")
 
     def counters(self) -> Progress:
         """Returns the progress at the last `look`, also during an update, for other threads."""

@@ -35,7 +35,7 @@ class Tracker:
     """Sends points to one tracker. Only `join` blocks, and no method raises."""
 
     failure = ""
-    """Why points cannot be sent, in one sentence. Empty after a success."""
+    """Why points cannot be sent or, after `join`, what was not sent, in one sentence. Empty after a success."""
     dropped = 0
     """Number of points that were not sent."""
 
@@ -53,6 +53,7 @@ class Tracker:
         self._points: SimpleQueue[Point | None] = SimpleQueue()
         self._field = f"spec.tracking.{opening.kind}"
         self._end: End | None = None
+        self._error = ""  # of the last attempt
         self._late = False  # the end of the run did not wait for this tracker
         self._closing = threading.Event()
         self._process: _Process | None = None
@@ -75,16 +76,22 @@ class Tracker:
     def join(self, timeout: float) -> None:
         """Waits for the end of the tracked run for at most ``timeout`` seconds after `end`."""
         self._thread.join(max(0.0, timeout))
+        lost: list[str] = []
         if self._thread.is_alive():
             self._late = True
-            _LOG.warning("%s: the end of the run was not sent in time", self._field)
+            lost.append("the end of the run was not sent in time")
             if (process := self._process) is not None:
                 process.kill()
             self._thread.join(1.0)
         while not self._points.empty():
             self.dropped += self._points.get() is not None
         if self.dropped:
-            _LOG.warning("%s: %d points were not sent; progress.jsonl has them", self._field, self.dropped)
+            lost.append(f"{self.dropped} points were not sent; progress.jsonl has them")
+        if lost:
+            if self._error:
+                lost.append(f"the last error was: {self._error}")
+            self.failure = f"{self._field}: {'; '.join(lost)}"
+            _LOG.warning("%s", self.failure)
 
     def _run(self) -> None:
         over = False
@@ -133,9 +140,11 @@ class Tracker:
 
     def _report(self, failure: str) -> None:
         """Logs the first failure, and the success after it."""
+        if not self._late:
+            self._error = failure.rstrip(".")
         if failure and not self.failure and not self._late:
             self.failure = (
-                f"{self._field}: points cannot be sent: {failure.rstrip('.')}; training "
+                f"{self._field}: points cannot be sent: {self._error}; training "
                 f"continues, and sending is tried again every {self._retry_seconds:g} s"
             )
             _LOG.warning("%s", self.failure)

@@ -43,13 +43,14 @@ class Trackers:
             if failure := tracker.failure:
                 yield Warning(reason="TrackingFailed", message=failure)
 
-    def close(self, end: End) -> None:
-        """Sends the queued points and ends the tracked runs, for a bounded time."""
+    def close(self, end: End) -> tuple[Warning, ...]:
+        """Sends the queued points and ends the tracked runs, for a bounded time. Returns warnings of what was not sent."""
         deadline = time.monotonic() + (KILLED_SECONDS if end == "killed" else CLOSE_SECONDS)
         for tracker in self._trackers:
             tracker.end(end)
         for tracker in self._trackers:
             tracker.join(deadline - time.monotonic())
+        return tuple(self.warnings())
 
 
 def start_trackers(job: RLTrainingJob, folder: Path) -> Trackers:

@@ -219,18 +219,18 @@ class Run(LearnerLoop):
             self._record.save()
             self._record.write_policy()
 
-    def close(self, *, interrupted: bool = False) -> None:
-        """For the trainer: ends connections and threads. Writes in progress are completed.
+    def close(self, *, interrupted: bool = False) -> tuple[Warning, ...]:
+        """For the trainer: ends connections and threads. Writes in progress are completed. Returns warnings about them.
 
         ``interrupted``: the process was asked to end.
         """
-        if self._record is not None:
-            self._record.close(interrupted=interrupted)
+        warnings = () if self._record is None else self._record.close(interrupted=interrupted)
         if self._recorder is not None:
             self._recorder.close()
         self.group.close()
         for path in self.paths.all():
             path.close()
+        return warnings
 
     def _news(self) -> dict[str, Any] | None:
         """Returns the next report of this learner to the first one."""

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import torch
 from gymnasium import spaces
-from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
+from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport, Warning
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 from torch import Tensor
@@ -351,15 +351,14 @@ class World(DataPaths):
         """For the trainer: returns a learner's report."""
         return self._run.report() if self._run is not None else None
 
-    def close(self) -> None:
-        """For the trainer: ends connections and threads."""
+    def close(self) -> tuple[Warning, ...]:
+        """For the trainer: ends connections and threads. Returns a learner's warnings about its last writes."""
         interrupted = self.stopping.is_set()
         self.stopping.set()  # ends blocked handlers
         self._services.close()
         self._directory.close()
         self._reporter.close()
-        if self._run is not None:
-            self._run.close(interrupted=interrupted)
+        warnings = () if self._run is None else self._run.close(interrupted=interrupted)
         for local in self._shards:
             local.close()
         if self._done:
@@ -367,6 +366,7 @@ class World(DataPaths):
                 close_environments(stepper.environments, stepper.name)
         self._http.stop()
         self._endpoint.stop()
+        return warnings
 
     def _first(self) -> Member | None:
         """Returns learner 0, or None in learner 0."""
