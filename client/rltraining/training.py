@@ -254,6 +254,7 @@ _ARGUMENTS = {
     "--set stop.environmentSteps=...": "set another environment_steps",
     "--set stop.": "set another spec.stop.",
     "=...": "",
+    "beside the manifest": "beside the script or notebook",
 }
 
 

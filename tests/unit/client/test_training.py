@@ -73,6 +73,10 @@ def test_numbers_of_numpy_and_whole_floats_are_accepted(trained: list[JobFile]) 
             {"spec": {"stop": {"environmentSteps": 5}}},
             "spec has stop.environmentSteps, which is an argument of train(): set environment_steps instead",
         ),
+        (
+            {"environment": "no_such:Maze-v0"},
+            "no_such is neither installed here nor beside the script or notebook: put",
+        ),
         ({"workdir": "none", "resume": True}, "workdir none: holds no run to resume: leave out resume=True"),
         ({"workdir": "run"}, "continue it with resume=True, replace it with overwrite=True"),
         (
