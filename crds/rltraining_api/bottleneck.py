@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+from rltraining_api.algorithms.impala import Impala
 from rltraining_api.autoscale import WAIT_PERCENT_MAX
+from rltraining_api.fields import Preset
 from rltraining_api.job import IN_TURNS, RLTrainingJob
 from rltraining_api.policy_lag import more_credits, samplers_with_credits
+from rltraining_api.preset_values import PRESET_VALUES
 
 LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
@@ -31,18 +34,30 @@ def find_bottleneck(job: RLTrainingJob, cores: int | None) -> str | None:
             f"Faster: a GPU{_threads(job, cores)} if the network is large, a smaller network, {_updates(job)}or more "
             f"learners (spec.learner.replicas, now {learners})."
         )
+    # Samplers without a credit add nothing, and use no core.
+    limit = samplers_with_credits(job)
+    collecting = samplers if limit is None else min(samplers, limit)
+    if collecting < samplers:
+        more = f"{more_credits(job)}, since only {collecting:,} of {samplers:,} samplers collect at a time"
+    else:
+        enough = "" if in_turns else _enough_samplers(job, percent)
+        more = f"more samplers ({_samplers_field(job)}{enough})"
+    is_full = cores is not None and learners + collecting > cores
     if percent <= SAMPLERS_PERCENT:
-        return f"Learner and samplers are balanced: {waits}.\nFaster: more samplers together with a faster learner."
-    if cores is not None and learners + samplers > cores:
+        faster = "more samplers together with" if is_full and collecting == samplers else f"{more}, and then"
+        return f"Learner and samplers are balanced: {waits}.\nFaster: {faster} a faster learner."
+    stuck = _stuck(job)
+    if is_full:
         return (
-            f"The cores of this machine are the bottleneck: {waits}, and {learners + samplers} processes share "
-            f"{cores:,} core{'' if cores == 1 else 's'}.\nFaster: more cores, or fewer samplers with more environments in each "
-            f"({_samplers_field(job)}; spec.environment.numEnvs).{_stepping(job)}"
+            f"The cores of this machine or the samplers are the bottleneck: {waits}, and {learners + samplers} processes share "
+            f"{cores:,} core{'' if cores == 1 else 's'}.{stuck}\nFaster: more cores, or fewer samplers with more environments "
+            f"in each ({_samplers_field(job)}; spec.environment.numEnvs).\nIf the cores are not busy, because steps of the "
+            f"environments wait: {more}{_stepping(job, ', or ')}."
         )
-    enough = "" if in_turns else _enough_samplers(job, percent)
+    stepping = _stepping(job, "\nIf a step of an environment takes a millisecond or more: ")
     return (
-        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}{enough}), or more "
-        f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
+        f"The samplers are the bottleneck: {waits}.{stuck}\nFaster: {more}, or more environments in each "
+        f"(spec.environment.numEnvs).{stepping}{'.' if stepping else ''}"
     )
 
 
@@ -50,7 +65,17 @@ def _updates(job: RLTrainingJob) -> str:
     """Names the field that determines how many updates a learner makes for each step. Empty if there is none."""
     algorithm = job.spec.algorithm
     field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if algorithm.replay else ""
+    if (impala := algorithm.impala) is not None and _updates_per_batch(impala, job.status.preset) > 1:
+        field = "updatesPerBatch"
     return f"fewer updates for each step (spec.algorithm.{algorithm.name}.{field}), " if field else ""
+
+
+def _updates_per_batch(impala: Impala, preset: Preset | None) -> int:
+    """Returns the number of updates, which the task determines unless the job does."""
+    if preset is None or impala.has_set("updates_per_batch"):
+        return impala.updates_per_batch
+    value, _ = PRESET_VALUES["impala"][preset].get("updatesPerBatch", (impala.updates_per_batch, ""))
+    return int(value)
 
 
 def _threads(job: RLTrainingJob, cores: int | None) -> str:
@@ -80,8 +105,18 @@ def _samplers_field(job: RLTrainingJob) -> str:
     return f"spec.sampler.replicas, now {job.replicas('sampler')}"
 
 
-def _stepping(job: RLTrainingJob) -> str:
+def _stuck(job: RLTrainingJob) -> str:
+    """Names the command that shows what the samplers of a running job do, if none of their steps arrive."""
+    if job.status.phase != "Running" or job.status.progress.steps_per_second != 0.0:
+        return ""
+    return (
+        "\nNo steps have arrived in the last seconds. If this continues, a sampler may be stuck. To see what it is doing: "
+        "rltrain stack."
+    )
+
+
+def _stepping(job: RLTrainingJob, before: str) -> str:
     """Names the remedy for environments that wait, which more of them do not make faster one after the other."""
     if job.spec.environment.stepping != "Serial":
         return ""
-    return "\nIf a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
+    return f"{before}spec.environment.stepping: Threads or Processes"

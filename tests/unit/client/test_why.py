@@ -16,7 +16,12 @@ IMPALA: dict[str, Any] = {"algorithm": {"impala": {}}}
 
 
 def job(
-    percent: float | None, samplers: int = 3, spec: dict[str, Any] = IMPALA, steps: int = 9
+    percent: float | None,
+    samplers: int = 3,
+    spec: dict[str, Any] = IMPALA,
+    steps: int = 9,
+    rate: float = 50.0,
+    preset: str | None = None,
 ) -> RLTrainingJob:
     return read_job(
         {
@@ -31,7 +36,12 @@ def job(
             },
             "status": {
                 "phase": "Running",
-                "progress": {"environmentSteps": steps, "learnerWaitPercent": percent},
+                "preset": preset,
+                "progress": {
+                    "environmentSteps": steps,
+                    "stepsPerSecond": rate,
+                    "learnerWaitPercent": percent,
+                },
             },
         }
     )
@@ -53,7 +63,7 @@ def job(
             90.0,
             3,
             2,
-            "The cores of this machine are the bottleneck: the learner waits for data 90% of the time, and 4 proc",
+            "The cores of this machine or the samplers are the bottleneck: the learner waits for data 90% of the time, and 4 p",
         ),
         (90.0, 1, 2, "The samplers are the bottleneck"),
     ],
@@ -74,6 +84,22 @@ def test_the_bottleneck_is_named(percent: float, samplers: int, cores: int | Non
 )
 def test_a_busy_learner_is_relieved_by_a_field_of_its_algorithm(algorithm: str, remedy: str) -> None:
     assert remedy in bottleneck(job(3.0, spec={"algorithm": {algorithm: {}}}), 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "preset", "is_named"),
+    [
+        ({}, "Classic", True),
+        ({"updatesPerBatch": 1}, "Classic", False),
+        ({"updatesPerBatch": 2}, None, True),
+        ({}, "Atari", False),
+    ],
+)
+def test_a_learner_of_impala_with_several_updates_of_each_batch_can_make_fewer(
+    settings: dict[str, Any], preset: str | None, is_named: bool
+) -> None:
+    told = bottleneck(job(3.0, spec={"algorithm": {"impala": settings}}, preset=preset), 8)
+    assert ("fewer updates for each step (spec.algorithm.impala.updatesPerBatch), or" in told) == is_named
 
 
 @pytest.mark.parametrize(
@@ -129,6 +155,54 @@ def test_the_number_of_samplers_that_a_learner_needs_is_estimated(
     percent: float, samplers: int, estimate: str
 ) -> None:
     assert estimate in bottleneck(job(percent, samplers), None)
+
+
+@pytest.mark.parametrize(
+    ("samplers", "cores", "remedy"),
+    [
+        (
+            1,
+            2,
+            "Faster: more samplers (spec.sampler.replicas, now 1; about 2 keep the learner busy), and then a faster",
+        ),
+        (3, 2, "Faster: more samplers together with a faster learner."),
+        (
+            30,
+            2,
+            "Faster: a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag, since only 16 of 30 samplers collect at a "
+            "time, and then a faster learner.",
+        ),
+    ],
+)
+def test_a_learner_that_waits_sometimes_is_faster_with_more_data(
+    samplers: int, cores: int, remedy: str
+) -> None:
+    assert remedy in bottleneck(job(40.0, samplers), cores)
+
+
+@pytest.mark.parametrize("cores", [2, None])
+def test_more_samplers_without_credits_are_no_remedy(cores: int | None) -> None:
+    spec = {"algorithm": {"a3c": {"aggregate": {"maxPolicyLag": 4}}}}
+    told = bottleneck(job(94.0, 3, spec), cores)
+    assert "a larger spec.algorithm.a3c.aggregate.maxPolicyLag, since only 2 of 3 samplers collect" in told
+    assert "more samplers" not in told
+
+
+def test_the_cores_of_a_machine_may_be_idle_while_environments_wait() -> None:
+    assert bottleneck(job(94.0), 2).endswith(
+        "\nFaster: more cores, or fewer samplers with more environments in each (spec.sampler.replicas, now 3; "
+        "spec.environment.numEnvs).\nIf the cores are not busy, because steps of the environments wait: more samplers "
+        "(spec.sampler.replicas, now 3; about 50 keep the learner busy, with a larger spec.algorithm.impala.batchUnrolls or "
+        "maxPolicyLag), or spec.environment.stepping: Threads or Processes."
+    )
+
+
+@pytest.mark.parametrize("cores", [2, 8])
+def test_samplers_from_which_nothing_arrives_may_be_stuck(cores: int) -> None:
+    told = bottleneck(job(100.0, rate=0.0), cores)
+    assert "No steps have arrived in the last seconds." in told
+    assert "rltrain stack" in told
+    assert "rltrain stack" not in bottleneck(job(100.0), cores)
 
 
 def test_with_ppo_more_samplers_enlarge_the_update_so_that_none_are_enough() -> None:

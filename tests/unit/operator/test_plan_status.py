@@ -53,7 +53,10 @@ def waits(world: World, percent: float | None, state: str = "Training") -> str |
 
 @pytest.mark.parametrize(
     ("cores", "sentence"),
-    [(None, "The samplers are the bottleneck: "), (2, "The cores of this machine are the bottleneck: ")],
+    [
+        (None, "The samplers are the bottleneck: "),
+        (2, "The cores of this machine or the samplers are the bottleneck: "),
+    ],
 )
 def test_the_status_names_the_bottleneck_as_rltrain_why_does(cores: int | None, sentence: str) -> None:
     world = make_world()
