@@ -18,7 +18,10 @@ def samplers_with_credits(job: RLTrainingJob) -> int | None:
     longest, items = limit(job), items_of_update(job)
     if longest is None or items is None:
         return None
-    return max(1 if job.spec.algorithm.impala else items, items * longest // 2)
+    if job.spec.algorithm.impala:
+        # Each learner hands out the credits for its own queue.
+        return job.spec.learner.replicas * max(1, items * longest // 2)
+    return max(items, items * longest // 2)
 
 
 def more_credits(job: RLTrainingJob) -> str:

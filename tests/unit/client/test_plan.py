@@ -55,6 +55,8 @@ def test_only_samplers_with_credits_add_speed() -> None:
     found = predict(job(95.0, {"impala": {"maxPolicyLag": 4}}, samplers=8), [1, 2, 8])
     assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 1000])
     assert policy_lag.samplers_with_credits(job(9.0, {"impala": {"batchUnrolls": 8, "maxPolicyLag": 1}})) == 4
+    found = predict(job(95.0, {"impala": {"maxPolicyLag": 2}}, learners=2), [1, 2, 4])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 1000, 1000])
     found = predict(job(99.0, {"a3c": {}}), [1, 8, 500])
     assert [one.steps_per_second for one in found] == pytest.approx([500, 4000, 4000])
     every = {"mode": "Async", "count": None}
