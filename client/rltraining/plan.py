@@ -106,6 +106,11 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
     progress, samplers = job.status.progress, job.replicas("sampler")
     rate, waits = progress.steps_per_second, progress.learner_wait_percent
     name = job.metadata.name
+    if rate == 0.0 and progress.environment_steps and waits is not None:
+        raise ClientError(
+            f"{name}: no steps arrived in the last seconds of the measurement, so that the speed is unknown: plan while steps "
+            "arrive, or see what a running sampler is doing: rltrain stack"
+        )
     if not rate or waits is None or not samplers:
         raise ClientError(f"{name}: {unknown(job).removeprefix('Unknown: ')}")
     # Find out what limits the speed.

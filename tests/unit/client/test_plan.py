@@ -160,6 +160,11 @@ def test_a_run_without_the_measurements_is_refused(waits: float | None, sentence
         predict(job(waits), [1])
 
 
+def test_a_run_that_made_no_steps_at_last_is_refused() -> None:
+    with pytest.raises(ClientError, match="maze: no steps arrived in the last seconds of the measurement"):
+        predict(job(100.0, stepsPerSecond=0.0), [1])
+
+
 @pytest.mark.parametrize(
     ("measured", "first", "second"),
     [
