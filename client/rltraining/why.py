@@ -13,6 +13,7 @@ from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.errors import ClusterUnreachableError
 from rltraining.summary import failure
 
 
@@ -34,7 +35,12 @@ def state_of(target: str, client: Callable[[], RLTrainingClient]) -> tuple[RLTra
         return job, True
     if os.sep in target or folder.is_dir():
         raise UsageError(f"{target}: holds no run: name the folder of a run, or a job in a cluster")
-    return client().get(target), False
+    try:
+        return client().get(target), False
+    except ClusterUnreachableError as error:
+        raise ClusterUnreachableError(
+            f"{target}: no folder here holds such a run, and as a job in a cluster it cannot be read: {error}"
+        ) from error
 
 
 def bottleneck(job: RLTrainingJob, cores: int | None) -> str:

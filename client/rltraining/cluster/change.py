@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from rltraining_api.job import RLTrainingJob
 
+from rltraining import workdir
 from rltraining.cluster import sweep
 from rltraining.cluster.output import NOT_KEPT, keeps_its_output
-from rltraining.errors import UsageError
+from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
@@ -24,10 +28,19 @@ def resume(client: RLTrainingClient, name: str) -> None:
     _tell(client.resume(name), f"resumed: see it with: rltrain watch {name}")
 
 
-def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
+def scale(connect: Callable[[], RLTrainingClient], name: str, samplers: int) -> None:
     """Sets the number of samplers, which turns `sampler.autoscale` off. Raises UsageError if that number is set
-    already, so that it would not."""
-    job = client.get(name)
+    already, so that it would not, and for the folder of a run on this machine."""
+    try:
+        client = connect()
+        job = client.get(name)
+    except ClientError as error:
+        if not workdir.holds_run(Path(name)):
+            raise
+        raise UsageError(
+            f"{name}: is the folder of a run on this machine, whose number of samplers changes only when it is resumed: end it "
+            f"with Ctrl-C, and continue with: rltrain run {name} --resume --set sampler.replicas={samplers}"
+        ) from error
     found = job.status.autoscale
     scales = job.spec.sampler.autoscale is not None and (found is None or found.state == "Active")
     if scales and job.spec.sampler.replicas == samplers:

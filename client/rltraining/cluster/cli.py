@@ -262,7 +262,7 @@ def scale(
     """
     from rltraining.cluster import change as action
 
-    action.scale(context.client(), name, samplers)
+    action.scale(context.client, name, samplers)
 
 
 @_command

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from command_line import refused, rltrain, succeeded
 from fake_api import END, TIMEOUT, FakeApi, failure, forbidden
+from rltraining import workdir
 from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
 from rltraining.cluster.context import OPTIONS, ClusterContext, with_cluster_options
@@ -147,6 +148,12 @@ def test_scaling_turns_autoscale_off_or_is_refused(api: FakeApi, job: Any) -> No
     assert told.startswith("cartpole: spec.sampler.replicas is 2 already, so sampler.autoscale stays on")
     told = succeeded("scale", "cartpole", "--samplers", "3")
     assert told == "cartpole: scaled to 3 samplers; sampler.autoscale is off until it is changed\n"
+
+
+def test_a_run_on_this_machine_is_scaled_when_it_is_resumed(api: FakeApi, tmp_path: Path) -> None:
+    (tmp_path / workdir.JOB_FILE).write_text(workdir.SAVED_HEADER)
+    told = refused("scale", tmp_path, "--samplers", "3")
+    assert told.endswith(f"continue with: rltrain run {tmp_path} --resume --set sampler.replicas=3")
 
 
 def test_changes(api: FakeApi, job: Any) -> None:

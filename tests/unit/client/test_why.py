@@ -250,3 +250,15 @@ def test_while_no_steps_have_arrived_the_number_is_named_that_a_sampler_sends_to
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     assert "holds no run: name the folder of a run" in refused("why", tmp_path)
+
+
+def test_a_name_that_is_neither_a_run_nor_a_job_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(variable, raising=False)
+    told = refused("why", "frist", code=3)
+    assert told.startswith(
+        "frist: no folder here holds such a run, and as a job in a cluster it cannot be read: no cluster"
+    )
