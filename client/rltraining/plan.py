@@ -5,8 +5,8 @@ time. So a sampler collects v/n steps/s, and a learner that never waits learns v
 
     min(N v/n, v/(1-w)) steps/s.
 
-The learner of A2C and PPO waits while the samplers collect, and they wait while it learns. N samplers collect N/n times as many
-steps in the same time, and learning from them takes N/n times as long:
+In mode Sync of A3C, A2C and PPO, the learner waits while the samplers collect, and they wait while it learns. N samplers
+collect N/n times as many steps in the same time, and learning from them takes N/n times as long:
 
     v N/n / (w + (1-w) N/n) steps/s.
 
@@ -27,8 +27,14 @@ from dataclasses import dataclass
 
 from rltraining_api import presets
 from rltraining_api.bottleneck import BUSY_PERCENT_MIN, LEARNER_PERCENT
-from rltraining_api.job import IN_TURNS, RLTrainingJob
-from rltraining_api.policy_lag import items_of_update, largest_mean, more_credits, samplers_with_credits
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.policy_lag import (
+    items_of_update,
+    largest_mean,
+    more_credits,
+    samplers_with_credits,
+    takes_turns,
+)
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
@@ -118,7 +124,7 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
         job, _ = presets.resolve(job, job.status.preset)
     busy = 1.0 - waits / 100.0
     learner_limits = _learner_limits(job)
-    in_turns = job.spec.algorithm.name in IN_TURNS
+    in_turns = takes_turns(job)
     if learner_limits and not in_turns and waits < LEARNER_PERCENT:
         raise ClientError(
             f"{name}: its learner waits for data only {waits:.0f}% of the time, so that the speed of its samplers is "
@@ -170,7 +176,7 @@ def _learner_limits(job: RLTrainingJob) -> bool:
     replay = job.spec.algorithm.replay
     if replay is not None:
         return replay.samples_per_insert is not None
-    return job.spec.gradients_at != "Samplers" or job.spec.algorithm.name not in IN_TURNS
+    return job.spec.gradients_at != "Samplers" or not takes_turns(job)
 
 
 def _counts(text: str) -> list[int]:

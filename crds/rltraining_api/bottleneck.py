@@ -7,8 +7,8 @@ import math
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.autoscale import WAIT_PERCENT_MAX
 from rltraining_api.fields import Preset
-from rltraining_api.job import IN_TURNS, RLTrainingJob
-from rltraining_api.policy_lag import more_credits, samplers_with_credits
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.policy_lag import more_credits, samplers_with_credits, takes_turns
 from rltraining_api.preset_values import PRESET_VALUES
 
 LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
@@ -26,7 +26,7 @@ def find_bottleneck(job: RLTrainingJob, cores: int | None) -> str | None:
         return None
     waits = f"the learner waits for data {percent:.0f}% of the time"
     learners, samplers = job.spec.learner.replicas, job.replicas("sampler")
-    in_turns = job.spec.algorithm.name in IN_TURNS
+    in_turns = takes_turns(job)
     if percent < (SAMPLERS_PERCENT if in_turns else LEARNER_PERCENT):
         more = "" if in_turns else ", so that more samplers add nothing"
         return (

@@ -1,4 +1,4 @@
-"""How `maxPolicyLag` limits the samplers of IMPALA, and of A3C and A2C in mode Async."""
+"""How `maxPolicyLag` limits the samplers of IMPALA, and of A3C and A2C in mode Async, and which algorithms take turns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ def limit(job: RLTrainingJob) -> int | None:
         return impala.max_policy_lag
     aggregate = getattr(job.spec.algorithm.parameters, "aggregate", None)
     return aggregate.max_policy_lag if aggregate is not None and aggregate.mode == "Async" else None
+
+
+def takes_turns(job: RLTrainingJob) -> bool:
+    """Returns whether samplers wait while the learner makes updates from their rollouts: A3C, A2C and PPO in mode Sync."""
+    aggregate = getattr(job.spec.algorithm.parameters, "aggregate", None)
+    return aggregate is not None and aggregate.mode == "Sync"
 
 
 def samplers_with_credits(job: RLTrainingJob) -> int | None:

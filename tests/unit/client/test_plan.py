@@ -80,10 +80,22 @@ def test_a_learner_that_does_not_hold_samplers_back_is_no_limit(
     assert [one.learner_busy_percent for one in found] == [busy] * 3
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
-def test_learner_and_samplers_that_take_turns_add_their_times(algorithm: str) -> None:
+def test_a2c_in_mode_async_does_not_take_turns() -> None:
+    found = predict(job(75.0, {"a2c": {"aggregate": {"mode": "Async", "count": 1}}}), [1, 4, 500])
+    assert [one.steps_per_second for one in found] == pytest.approx([500, 2000, 4000])
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"a2c": {}},
+        {"ppo": {}},
+        {"a3c": {"gradients": "Learner", "aggregate": {"mode": "Sync", "count": None}}},
+    ],
+)
+def test_learner_and_samplers_that_take_turns_add_their_times(algorithm: dict[str, Any]) -> None:
     # With 2 samplers 0.75 s of each second are for collecting 1,000 steps, and 0.25 s for learning from them.
-    found = predict(job(75.0, {algorithm: {}}), [1, 2, 8])
+    found = predict(job(75.0, algorithm), [1, 2, 8])
     assert [one.steps_per_second for one in found] == pytest.approx(
         [500 / (0.75 + 0.125), 1000, 4000 / (0.75 + 1.0)]
     )

@@ -235,6 +235,19 @@ def test_ppo_has_a_bottleneck_although_its_learner_always_waits_for_a_while() ->
     assert bottleneck(job(60.0, spec=ppo), 8).startswith("The samplers are the bottleneck")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "first"),
+    [
+        ({"a2c": {"aggregate": {"mode": "Async", "count": 1}}}, "Learner and samplers are balanced"),
+        ({"a3c": {"aggregate": {"mode": "Sync", "count": None}}}, "The learner is the bottleneck"),
+    ],
+)
+def test_the_mode_decides_whether_learner_and_samplers_take_turns(
+    algorithm: dict[str, Any], first: str
+) -> None:
+    assert bottleneck(job(24.0, spec={"algorithm": algorithm}), 8).startswith(first)
+
+
 def test_without_a_measurement_the_reason_is_named() -> None:
     assert bottleneck(job(None, steps=5), 2) == "Unknown: no training has been measured yet (phase Running)."
     own = {"algorithm": {"entryPoint": {"module": "reinforce"}}}
