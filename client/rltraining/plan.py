@@ -21,6 +21,7 @@ uses data of more samplers than there are, the learner sends fewer parameters fo
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
 
 
 def _cells(one: Prediction) -> tuple[str, ...]:
-    lag = "-" if one.policy_lag is None else f"{one.policy_lag:.0f}"
+    lag = "-" if one.policy_lag is None else f"{math.ceil(one.policy_lag):,}"
     busy = "-" if one.learner_busy_percent is None else f"{one.learner_busy_percent:.0f}%"
     traffic = (one.received_bytes_per_second, one.sent_bytes_per_second)
     megabytes = ("-" if rate is None else f"{rate / 1e6:,.2f}" for rate in traffic)

@@ -38,7 +38,9 @@ def find_bottleneck(job: RLTrainingJob, cores: int | None) -> str | None:
     limit = samplers_with_credits(job)
     collecting = samplers if limit is None else min(samplers, limit)
     if collecting < samplers:
-        more = f"{more_credits(job)}, since only {collecting:,} of {samplers:,} samplers collect at a time"
+        more = (
+            f"{more_credits(job)}, since only {collecting:,} of {samplers:,} samplers can collect at a time"
+        )
     else:
         enough = "" if in_turns else _enough_samplers(job, percent)
         more = f"more samplers ({_samplers_field(job)}{enough})"

@@ -48,8 +48,11 @@ def largest_mean(job: RLTrainingJob, samplers: int) -> float | None:
         return None
     under_way = 2 * samplers if aggregate is None else samplers - 1 + aggregate.queue_capacity
     lag = under_way / items
-    longest = limit(job)
-    return lag if longest is None else min(lag, longest / 2)
+    if (longest := limit(job)) is None:
+        return lag
+    # A learner of IMPALA hands out one credit at least, before it uses the unroll of the last one.
+    least = 1 / items if aggregate is None else 0.0
+    return min(lag, max(longest / 2, least))
 
 
 def items_of_update(job: RLTrainingJob) -> int | None:

@@ -107,6 +107,7 @@ def test_learner_and_samplers_that_take_turns_add_their_times(algorithm: dict[st
     [
         ({"impala": {}}, [2, 8, 16]),
         ({"impala": {"maxPolicyLag": 8}}, [2, 4, 4]),
+        ({"impala": {"maxPolicyLag": 1}}, [1, 1, 1]),
         ({"impala": {"maxPolicyLag": None}}, [2, 8, 200]),
         ({"impala": {"batchUnrolls": 2}}, [1, 4, 16]),
         ({"a3c": {}}, [0, 3, 8]),
@@ -205,6 +206,15 @@ def test_a_table_is_printed(
         "The 3 processes shared 2 cores: with a core for each, they may be faster.\n\n"
         "More than 16 samplers at a time need a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag.\n"
     )
+
+
+def test_a_bound_is_rounded_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / workdir.JOB_FILE).write_text(workdir.SAVED_HEADER)
+    impala = job(75.0, {"impala": {"batchUnrolls": 4, "maxPolicyLag": 5}})
+    (tmp_path / workdir.STATUS_FILE).write_text(json.dumps(impala.to_dict()))
+    plan(str(tmp_path), "1,500", lambda: pytest.fail("a folder needs no cluster"))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("-")]
+    assert [row[3] for row in rows] == ["1", "3"]
 
 
 @pytest.mark.parametrize("samplers", ["0", "1,x", "", "1000001"])

@@ -169,8 +169,8 @@ def test_the_number_of_samplers_that_a_learner_needs_is_estimated(
         (
             30,
             2,
-            "Faster: a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag, since only 16 of 30 samplers collect at a "
-            "time, and then a faster learner.",
+            "Faster: a larger spec.algorithm.impala.batchUnrolls or maxPolicyLag, since only 16 of 30 samplers can collect at "
+            "a time, and then a faster learner.",
         ),
     ],
 )
@@ -184,7 +184,9 @@ def test_a_learner_that_waits_sometimes_is_faster_with_more_data(
 def test_more_samplers_without_credits_are_no_remedy(cores: int | None) -> None:
     spec = {"algorithm": {"a3c": {"aggregate": {"maxPolicyLag": 4}}}}
     told = bottleneck(job(94.0, 3, spec), cores)
-    assert "a larger spec.algorithm.a3c.aggregate.maxPolicyLag, since only 2 of 3 samplers collect" in told
+    assert (
+        "a larger spec.algorithm.a3c.aggregate.maxPolicyLag, since only 2 of 3 samplers can collect" in told
+    )
     assert "more samplers" not in told
 
 
