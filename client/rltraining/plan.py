@@ -127,9 +127,13 @@ def predict(job: RLTrainingJob, counts: Sequence[int]) -> list[Prediction]:
     learner_limits = _learner_limits(job)
     in_turns = takes_turns(job)
     if learner_limits and not in_turns and waits < LEARNER_PERCENT:
+        busy_learner = f"{name}: its learner waits for data only {waits:.0f}% of the time, so that"
+        if samplers == 1:
+            raise ClientError(
+                f"{busy_learner} more samplers add nothing: rltrain why names what makes the learner faster"
+            )
         raise ClientError(
-            f"{name}: its learner waits for data only {waits:.0f}% of the time, so that the speed of its samplers is "
-            "unknown: plan from a run with fewer samplers"
+            f"{busy_learner} the speed of its samplers is unknown: plan from a run with fewer samplers"
         )
     is_known = 100.0 * busy >= BUSY_PERCENT_MIN
     credits = samplers_with_credits(job) or max(samplers, *counts)

@@ -173,6 +173,11 @@ def test_a_run_without_the_measurements_is_refused(waits: float | None, sentence
         predict(job(waits), [1])
 
 
+def test_with_one_sampler_and_a_busy_learner_there_is_nothing_to_plan() -> None:
+    with pytest.raises(ClientError, match="more samplers add nothing: rltrain why"):
+        predict(job(3.0, samplers=1), [1])
+
+
 def test_a_run_that_made_no_steps_at_last_is_refused() -> None:
     with pytest.raises(ClientError, match="maze: no steps arrived in the last seconds of the measurement"):
         predict(job(100.0, stepsPerSecond=0.0), [1])
