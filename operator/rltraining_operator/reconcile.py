@@ -150,8 +150,8 @@ async def _emit(cluster: Cluster, key: Key, observed: Observed, events: Iterable
 
 
 async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[AdmissionFailure], list[str]]:
-    """Creates the children, in the order of need. Returns the rejections, those of optional children
-    last, and the names of the pods that were created."""
+    """Creates the children, in the order of need. Returns the rejections, with optional children last,
+    and the names of the pods that were created."""
     # Apply and create the objects that pods need.
     others = [child for child in made.create if child["kind"] != "Pod"]
     found = await _unless_rejected(made.apply, lambda child: cluster.apply(key, child))

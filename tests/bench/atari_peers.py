@@ -39,7 +39,7 @@ class Result:
 
 
 SAMPLE_FACTORY = ("sample-factory==2.1.1", "gymnasium==0.29.1", "ale-py==0.10.2", "torch==2.5.1")
-"""With the newest versions that it accepts, for ale-py one whose games gymnasium 0.29 can make."""
+"""With the newest versions that it accepts, for ale-py one with games that gymnasium 0.29 can make."""
 PEERS = (
     Peer("Sample Factory 2.1.1, APPO", "sample_factory_pong.py", SAMPLE_FACTORY),
     Peer(

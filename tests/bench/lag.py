@@ -1,4 +1,4 @@
-"""The cost of policy lag: returns of IMPALA, A3C and A2C in mode Async, whose one sampler acts with old parameters.
+"""The cost of policy lag: returns of IMPALA, A3C and A2C in mode Async, if their one sampler acts with old parameters.
 
 Each algorithm has its defaults for the task. Its sampler waits for the update by its data, and then acts with the parameters
 of 0, 1, 2, 4, ... 64 versions before, so that rows differ in nothing but the lag. A row with several samplers would also

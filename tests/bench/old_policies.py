@@ -1,4 +1,4 @@
-"""A trainer whose samplers act with parameters of ``POLICY_LAG`` versions before, for the benchmark ``lag``.
+"""A trainer. Its samplers act with the parameters of ``POLICY_LAG`` versions before, for the benchmark ``lag``.
 
 If a sampler waits for the update by its data, as with ``queueCapacity: 0``, no other lag is added.
 """

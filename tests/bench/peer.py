@@ -81,7 +81,7 @@ def measure_in_turn(
     """Measures each way with each seed, in turn, so that other load on the machine affects all alike.
 
     Returns:
-        The results of each way, and the reasons of those that failed, which are not tried again.
+        Returns the results of each way, and the reason of each failure. A way that failed is not tried again.
     """
     found: dict[str, list[T]] = {}
     failures: dict[str, str] = {}

@@ -157,7 +157,7 @@ def test_a_run_succeeds_with_warnings_when_the_server_is_down_or_refuses_the_cre
         assert expected in (run.event("TrackingFailed") or "")
         await run.finish()
 
-        # One warning says why, and the last one how many points were not sent.
+        # The first warning gives the reason, and the last one the number of points that were not sent.
         assert run.reasons().count("TrackingFailed") == 2
         (warning,) = run.job.status.warnings
         assert f"{FIELD}{len(run.points)} points were not sent" in warning

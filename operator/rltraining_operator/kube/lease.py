@@ -69,7 +69,7 @@ class Lease:
         identity: str,
         serves: Sequence[str] = (),
     ) -> None:
-        """`serves` are the namespaces whose jobs the release serves. Empty: all."""
+        """`serves`: the namespaces in which the release runs jobs. Empty: all."""
         self._api, self._config = api, config
         self._annotations = {ANNOTATION_NAMESPACES: ",".join(serves)}
         self._namespace, self._identity = namespace, identity

@@ -3,7 +3,7 @@ Lease.
 
 The jobs name the releases that have written their status (see rivals.py). The chart lets every service
 account read the Lease of its release. The Lease shows since when there is this release, whether it works,
-and which namespaces it serves. A release whose Lease cannot be read is left to `Rivals`.
+and which namespaces it serves. If a Lease cannot be read, `Rivals` judges its release.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Serving:
     oldest: str = ""
     """The release that runs the jobs, if there are several. Empty: this one."""
     readable: frozenset[str] = frozenset()
-    """Field managers of all releases whose Lease is known."""
+    """Field managers of all releases with a Lease that can be read."""
 
 
 class Releases:
@@ -108,8 +108,8 @@ class Releases:
             self._others.clear()
 
     async def discover(self, managers: Iterable[str]) -> None:
-        """Reads the Leases of releases that are not known yet. Raises `UnavailableError`, since it is not
-        known then who runs their jobs."""
+        """Reads the Leases of releases that are not known yet. Raises `UnavailableError`: then it is not
+        known which release runs their jobs."""
         for manager in managers:
             if manager != self._manager:
                 other = self._others.setdefault(manager, _Release())
@@ -158,7 +158,7 @@ class Releases:
             self._decide(manager, other)
 
     def _note(self, other: _Release, lease: Mapping[str, Any]) -> None:
-        """Updates what is known about a release from its Lease."""
+        """Updates the known state of a release from its Lease."""
         metadata, spec, now = lease["metadata"], lease.get("spec") or {}, time.monotonic()
         if metadata["resourceVersion"] != other.version:
             if other.version or _age(spec.get("renewTime")) < CLOCKS_SECONDS:

@@ -3,7 +3,7 @@
 Each release writes statuses with its own field manager. Therefore `metadata.managedFields` of a job
 names the operators that have written its status, with the time of their last write. An operator that
 was replaced leaves such an entry, too. Only an operator that writes again, after this one has begun to
-serve the job, is a rival. Releases whose Lease can be read are judged by it instead (see releases.py).
+serve the job, is a rival. If a release's Lease can be read, releases.py judges it instead.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Tracker:
     """Sends points to one tracker. Only `join` blocks, and no method raises."""
 
     failure = ""
-    """Why points cannot be sent or, after `join`, what was not sent, in one sentence. Empty after a success."""
+    """One sentence: why points cannot be sent or, after `join`, how many were not sent. Empty after a success."""
     dropped = 0
     """Number of points that were not sent."""
 

@@ -44,7 +44,7 @@ class Trackers:
                 yield Warning(reason="TrackingFailed", message=failure)
 
     def close(self, end: End) -> tuple[Warning, ...]:
-        """Sends the queued points and ends the tracked runs, for a bounded time. Returns warnings of what was not sent."""
+        """Sends the queued points and ends the tracked runs, for a bounded time. Returns warnings of unsent points."""
         deadline = time.monotonic() + (KILLED_SECONDS if end == "killed" else CLOSE_SECONDS)
         for tracker in self._trackers:
             tracker.end(end)
