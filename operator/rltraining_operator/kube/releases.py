@@ -3,7 +3,9 @@ Lease.
 
 The jobs name the releases that have written their status (see rivals.py). The chart lets every service
 account read the Lease of its release. The Lease shows since when there is this release, whether it works,
-and which namespaces it serves. If a Lease cannot be read, `Rivals` judges its release.
+and which namespaces it serves. If a Lease cannot be read, `Rivals` judges its release. `helm uninstall`
+removes the right to read it: then a release that was known from its Lease, and does not write any more,
+is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from rltraining_operator.kube.rivals import PREFIX
 CLOCKS_SECONDS = 60.0
 """How far the clocks of two nodes may differ. At first sight a Lease that was renewed longer ago is not held
 by a working operator."""
-OTHERS_SECONDS = 30.0
+OTHERS_SECONDS = 10.0
 """Interval in seconds at which the Leases of releases that do not stop this one are read."""
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,17 @@ class _Release:
     version: str = ""
     changed: float = float("-inf")
     """When the Lease was observed to change."""
+    seconds: float = 0.0
+    """Time without a change after which it no longer works."""
+    wrote: float = float("-inf")
+    """When a new write of a status was observed."""
     live: bool = False
+
+    def note_unreadable(self) -> None:
+        """Lets the last known Lease expire. A release that writes a status after that works without it."""
+        end = self.changed + self.seconds
+        self.live = time.monotonic() <= end
+        self.readable = self.readable and self.wrote <= end
 
     def serves(self, namespace: str) -> bool:
         """Returns whether it works and serves this namespace."""
@@ -124,7 +136,7 @@ class Releases:
         for manager, when in writers.items():
             other = self._others.get(manager)
             if other is not None and when > other.written:
-                other.written = when
+                other.written, other.wrote = when, time.monotonic()
                 if manager not in self._older:  # it may be back
                     await self._look(manager, other, self._retry_seconds)
         others = {manager: other for manager, other in self._others.items() if other.serves(namespace)}
@@ -151,7 +163,7 @@ class Releases:
                 return
             except ClusterError as error:  # no right to read it, or no such Lease
                 log.debug("the Lease of %s cannot be read: %s", _name(manager), error)
-                other.readable = False
+                other.note_unreadable()
             else:
                 self._note(other, found)
             other.looked = time.monotonic()
@@ -167,8 +179,8 @@ class Releases:
         namespaces = namespaces_of(metadata)
         other.readable, other.namespaces = namespaces is not None, namespaces or frozenset()
         other.created = metadata.get("creationTimestamp") or ""
-        seconds = max(self._lease_seconds, float(spec.get("leaseDurationSeconds") or 0))
-        other.live = now - other.changed <= seconds
+        other.seconds = max(self._lease_seconds, float(spec.get("leaseDurationSeconds") or 0))
+        other.live = now - other.changed <= other.seconds
 
     def _decide(self, manager: str, other: _Release) -> None:
         """Leaves jobs to an older release, or takes them over when it is gone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from jobs import Team
+from jobs import Json, Team
 
 NOT_USED_HERE = {
     ("poddisruptionbudgets", "get"),  # read when an object of the same name exists already
@@ -38,6 +38,7 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
             answer.get("reason") == "Forbidden"
             and "cannot" in answer["message"]
             and NOT_KNOWN_YET not in answer["message"]
+            and not _of_another_release(resource, ref, team)
         ):
             refused.append((entry["verb"], resource, answer["message"]))
         used.add((resource, entry["verb"]))
@@ -55,3 +56,9 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
     finalizers = {("rltrainingjobs/finalizers", "update")}
     unused = granted - used - finalizers - NOT_USED_HERE
     assert not unused, f"granted and never used: {sorted(unused)}"
+
+
+def _of_another_release(resource: str, ref: Json, team: Team) -> bool:
+    """Returns whether a request is for the Lease of another release. That release's chart grants the right to read it, until
+    it is uninstalled."""
+    return resource == "leases" and ref["namespace"] != team.operator_namespace

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fake_api_server import FakeApiServer, Fault, until
 from rltraining_operator.cluster import Key
+from rltraining_operator.kube import releases as releases_module
 from rltraining_operator.kube.config import LeaderElectionConfig
 from rltraining_operator.kube.health import Health
 from rltraining_operator.kube.lease import Lease
@@ -100,6 +101,53 @@ async def test_a_younger_release_runs_no_job_reports_it_and_takes_over_when_the_
         await change(server, PODS[0])
         await until(lambda: conflicts(server)[0]["status"] == "False")
     assert "reconciles no job there" in caplog.text
+
+
+@pytest.mark.parametrize("gone", ["first", "second"])
+async def test_the_condition_is_false_soon_after_an_uninstallation_that_takes_the_right_to_read_the_lease(
+    gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`helm uninstall` deletes the Role with which others read the Lease. Nothing deletes the Lease."""
+    monkeypatch.setattr(releases_module, "OTHERS_SECONDS", 0.1)
+    async with scene(first=OLD, second=NEW) as server, AsyncExitStack() as stack:
+        ends: dict[str, AsyncExitStack] = {}
+        releases: dict[str, Release] = {}
+        for name in ("first", "second"):
+            ends[name] = await stack.enter_async_context(AsyncExitStack())
+            releases[name] = await ends[name].enter_async_context(Release(server, name).working())
+            await until(releases["first"].scene.is_settled)
+        await until(lambda: conflicts(server))
+        await change(server, PODS[0])
+        await ends[gone].aclose()
+        server.faults.append(Fault("GET", releases[gone].path, status=403, times=10**6))
+        (left,) = (release for name, release in releases.items() if name != gone)
+        await until(lambda: left.health.unready() == "", seconds=20.0)
+        await until(lambda: conflicts(server)[0]["status"] == "False", seconds=20.0)
+        await change(server, PODS[1])
+
+
+async def test_a_release_that_writes_on_without_a_readable_lease_is_left_to_its_writes() -> None:
+    async with scene(first=OLD, second=NEW) as server:
+        ours, theirs = Release(server, "second"), Release(server, "first")
+        await ours.lease.acquire()
+        await theirs.lease.acquire()
+        manager = status_manager("system", "first")
+        assert (await ours.releases.serving("default", {manager: "t1"})).oldest == "system/first"
+        server.faults.append(Fault("GET", theirs.path, status=403, times=10**6))
+        looks = asyncio.create_task(ours.releases.run())
+        try:
+            # A release that is being uninstalled may still write.
+            serving = await ours.releases.serving("default", {manager: "t2"})
+            assert (serving.oldest, serving.readable) == ("system/first", {manager})
+            await until(lambda: not ours.releases.refusal, seconds=20.0)
+            serving = await ours.releases.serving("default", {manager: "t2"})
+            assert (serving.oldest, serving.readable) == ("", {manager})
+        finally:
+            looks.cancel()
+        await asyncio.sleep(0.2)
+        # A release that has no Lease for others any more, and works, is found by its writes.
+        serving = await ours.releases.serving("default", {manager: "t3"})
+        assert (serving.oldest, serving.readable) == ("", frozenset())
 
 
 async def test_the_older_one_gets_its_jobs_back_after_a_restart() -> None:
