@@ -151,7 +151,7 @@ class Times:
 def _busy_seconds() -> float:
     """Returns the CPU time that all processes on this machine have used."""
     spent = psutil.cpu_times()
-    return float(spent.user + spent.system)
+    return float(spent.user + spent.nice + spent.system)
 
 
 async def _bare(api: Api, jobs: int, *, nodes: bool) -> Times:
