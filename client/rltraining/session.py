@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -19,7 +20,8 @@ from rltraining_operator.cluster import Key
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, Runtime, WarmRuntime
 
 from rltraining.display import Display
-from rltraining.jobfile import JobFile
+from rltraining.errors import UsageError
+from rltraining.jobfile import JOB_NAME, JobFile, load
 from rltraining.observer import Observer
 from rltraining.snapshot import Snapshot
 
@@ -32,6 +34,8 @@ REPEAT_SECONDS = 1.0
 """Time in which a second SIGTERM or SIGHUP is the same request as the first."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+
+log = logging.getLogger(__name__)
 
 Beside = Callable[[LocalCluster, Key], Coroutine[Any, Any, None]]
 """A task that runs beside a job."""
@@ -73,7 +77,10 @@ async def train_on(
         cluster.subscribe(engine.mark)
         working = asyncio.create_task(engine.run())
         over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
-        others = [asyncio.create_task(_suspend(cluster, key, interrupt))]
+        others = [
+            asyncio.create_task(_suspend(cluster, key, interrupt)),
+            asyncio.create_task(_follow_replicas(cluster, key, folder / JOB_NAME)),
+        ]
         if beside is not None:
             others.append(asyncio.create_task(beside(cluster, key)))
         # Show snapshots until the job is over.
@@ -145,6 +152,31 @@ async def _suspend(cluster: LocalCluster, key: Key, interrupt: StopRequest) -> N
     """Suspends the job on a signal, like `runPolicy.suspend` in a cluster."""
     await interrupt.asked.wait()
     await cluster.update_spec(key, {"runPolicy": {"suspend": True}})
+
+
+async def _follow_replicas(cluster: LocalCluster, key: Key, path: Path) -> None:
+    """Gives the job the number of samplers in its saved manifest, which `rltrain scale` changes."""
+    before = _written(path)
+    while True:
+        await asyncio.sleep(PERIOD)
+        if (now := _written(path)) == before:
+            continue
+        before = now
+        try:
+            replicas = load(str(path)).job.spec.sampler.replicas
+        except UsageError as error:
+            log.warning("the number of samplers stays, since the manifest cannot be read: %s", error)
+            continue
+        if replicas != cluster.job(key).spec.sampler.replicas:
+            await cluster.update_spec(key, {"sampler": {"replicas": replicas}})
+
+
+def _written(path: Path) -> int | None:
+    """Returns when a file was written, in nanoseconds, or None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _is_over(job: RLTrainingJob, cluster: LocalCluster, key: Key) -> bool:

@@ -189,6 +189,26 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
         assert values == sorted(values), name
 
 
+def test_the_samplers_of_a_running_job_are_scaled(folder: Path) -> None:
+    run = folder / "run"
+    with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
+        command.wait_for("Running", "updates")
+        for samplers in (3, 2):
+            scaled = rltrain(folder, "scale", "run/", "--samplers", str(samplers))
+            assert (scaled.code, scaled.out) == (0, f"run: scaled to {samplers} samplers\n"), scaled
+            while status_of(run)["sampler"]["summary"] != f"{samplers}/{samplers}":
+                command.wait_for("Running")
+        command.send(signal.SIGINT)
+        ended = command.finish()
+    assert ended.code == 128 + signal.SIGINT, ended
+    status = status_of(run)
+    assert (status["restarts"], status["failures"]) == (0, 0)
+    assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["sampler"]["replicas"] == 2
+    scaled = rltrain(folder, "scale", "run/", "--samplers", "4")
+    assert scaled.code == 2, scaled
+    assert scaled.err.endswith("continue it with: rltrain run run --resume --set sampler.replicas=4\n")
+
+
 def steps_in(line: str) -> int:
     """`00:03  Running  412,160 steps …`"""
     return int(line.split(" steps")[0].split()[-1].replace(",", ""))

@@ -26,6 +26,9 @@ app = typer.Typer()
 _command = command(app)
 
 NAME = typer.Argument(metavar="NAME", help="Name of the job.", autocompletion=complete_job)
+JOB_OR_FOLDER = typer.Argument(
+    metavar="NAME|FOLDER", help="Name of the job, or folder of a run.", autocompletion=complete_job
+)
 
 
 @_command
@@ -251,14 +254,15 @@ def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 @with_cluster_options
 def scale(
     context: ClusterContext,
-    name: Annotated[str, NAME],
+    name: Annotated[str, JOB_OR_FOLDER],
     samplers: Annotated[int, typer.Option(min=1, help="New number of samplers.")],
 ) -> None:
-    """Change the number of samplers, also while the job runs.
+    """Change the number of samplers of a job while it runs, in a cluster or in a folder of this machine.
 
-    Example:
+    Examples:
 
       rltrain scale cartpole --samplers 8
+      rltrain scale runs/cartpole-20261121-014300 --samplers 4
     """
     from rltraining.cluster import change as action
 

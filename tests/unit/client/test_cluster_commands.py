@@ -20,6 +20,7 @@ from rltraining import workdir
 from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
 from rltraining.cluster.context import OPTIONS, ClusterContext, with_cluster_options
+from rltraining.jobfile import load
 from rltraining.snapshot import Snapshot
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -150,10 +151,33 @@ def test_scaling_turns_autoscale_off_or_is_refused(api: FakeApi, job: Any) -> No
     assert told == "cartpole: scaled to 3 samplers; sampler.autoscale is off until it is changed\n"
 
 
-def test_a_run_on_this_machine_is_scaled_when_it_is_resumed(api: FakeApi, tmp_path: Path) -> None:
-    (tmp_path / workdir.JOB_FILE).write_text(workdir.SAVED_HEADER)
-    told = refused("scale", tmp_path, "--samplers", "3")
-    assert told.endswith(f"continue with: rltrain run {tmp_path} --resume --set sampler.replicas=3")
+def test_scaling_a_run_on_this_machine_changes_its_manifest(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("runs", "one")
+    told = refused("scale", run, "--samplers", "3")
+    assert told == f"{run}: is no folder of a run: name one, or a job in a cluster"
+    load(str(file)).save(run / workdir.JOB_FILE)
+    told = refused("scale", run, "--samplers", "3")
+    again = f"rltrain run {run} --resume --set sampler.replicas=3"
+    assert told == f"{run}: this run has ended: continue it with: {again}"
+    with workdir.locked(run):
+        assert succeeded("scale", run, "--samplers", "3") == f"{run}: scaled to 3 samplers\n"
+    assert load(str(run)).job.spec.sampler.replicas == 3
+
+
+def test_a_folder_without_a_slash_is_scaled_if_no_job_has_its_name(
+    api: FakeApi, job: Any, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cartpole", "mine"):
+        load(str(file)).save(Path(name, workdir.JOB_FILE))
+        with workdir.locked(Path(name)):
+            assert succeeded("scale", name, "--samplers", "3") == f"{name}: scaled to 3 samplers\n"
+    assert load("mine").job.spec.sampler.replicas == 3
+    assert load("cartpole").job.spec.sampler.replicas != 3, "that of the job in the cluster"
+    assert api.job()["spec"]["sampler"]["replicas"] == 3
 
 
 def test_changes(api: FakeApi, job: Any) -> None:
