@@ -44,6 +44,7 @@ PUBLISHED = {
     "zoo/lunarlander-ppo": "242 (1 M)",
     "zoo/lunarlandercontinuous-ppo": "271 (1 M)",
     "zoo/minigrid-doorkey-ppo": "",
+    "memory-cartpole-impala": "",
     "zoo/halfcheetah-ppo": "5,819 (1 M)",
     "zoo/halfcheetah-sac": "9,535 (1 M)",
     "zoo/halfcheetah-td3": "9,656 (1 M)",
