@@ -37,13 +37,17 @@ class SamplerRoom:
 def room_for_samplers(job: RLTrainingJob, observed: Observed, now: datetime) -> SamplerRoom:
     """Returns the number of samplers that leave room for all learners and replay pods.
 
-    The last sampler gives way to a pod that the quota refuses. A tenth of the samplers, at least
-    one, gives way to a pod that has waited for a node, or for its queue, for `GIVE_WAY_SECONDS`
-    while a sampler had a place, and to the same pod again after each further such time. The samplers
-    that a gang scheduler requires do not give way to such a pod, because without them it places no
-    pod.
+    No sampler is created while a learner or replay pod ends. The last sampler gives way to a pod
+    that the quota refuses. A tenth of the samplers, at least one, gives way to a pod that has waited
+    for a node, or for its queue, for `GIVE_WAY_SECONDS` while a sampler had a place, and to the same
+    pod again after each further such time. The samplers that a gang scheduler requires do not give
+    way to such a pod, because without them it places no pod.
     """
     room = _room_for_waiting_pods(job, observed, now)
+    # Keep the room of a learner or replay pod that will be replaced. Once its containers have ended, it
+    # no longer counts against the quota, and a new sampler would take this room before the new pod.
+    if any(pod.deleting or not pod.active for role in NEEDED for pod in observed.role(role)):
+        room = replace(room, create_below=0)
     if not _quota_refuses_a_needed_pod(observed):
         return room
     # Wait for the end of a sampler that already gives way. Samplers that the plan before the

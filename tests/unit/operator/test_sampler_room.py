@@ -114,3 +114,26 @@ def test_samplers_do_not_give_way_to_a_sampler() -> None:
     world.vanish("demo-sampler-0").settle()
     world.cannot_schedule("demo-sampler-0").after(100).settle()
     assert samplers(world) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("pod", "replays"), [(LEARNER, 0), ("demo-replay-0", 1)])
+def test_no_sampler_takes_the_room_that_an_ending_learner_leaves_in_the_quota(pod: str, replays: int) -> None:
+    """A pod whose containers have ended no longer counts against the quota, and still exists for a while."""
+    world = make_world(sampler={"replicas": 3}, **(dedicated(replays) if replays else {}))
+    full = AdmissionFailure("QuotaExceeded", "exceeded quota")
+    room = len(world.settle().pods) - 1
+    world = make_world(sampler={"replicas": 3}, **(dedicated(replays) if replays else {}))
+
+    def used() -> int:
+        return sum(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in world.pods.values())
+
+    world.rejects = lambda child: full if child["kind"] == "Pod" and used() >= room else None
+    world.up()
+    assert samplers(world) == [0, 1]
+    before = {name: raw["metadata"]["uid"] for name, raw in world.pods.items() if "sampler" in name}
+    world.after(100).ask_to_end(pod).settle()
+    world.pods[pod]["status"]["phase"] = "Failed"
+    world.after(5).settle()
+    world.vanish(pod).settle()
+    assert {name: raw["metadata"]["uid"] for name, raw in world.pods.items() if "sampler" in name} == before
+    assert pod in world.pods
