@@ -60,6 +60,8 @@ class PodFailure:
     """The unparsed termination message, or the message of the pod."""
     disrupted: bool = False
     """Whether the cluster reports that it removed the pod."""
+    deleted: bool = False
+    """Whether the pod as a whole is being deleted."""
     conditions: Mapping[str, str] | None = None
     """The status of each of the pod's conditions, by type."""
     note: str = ""
@@ -68,7 +70,13 @@ class PodFailure:
     @classmethod
     def of_container(cls, pod: Pod, end: Termination) -> PodFailure:
         return cls(
-            pod.name, end.container, end.exit_code, end.reason, end.message, pod.disrupted, _conditions(pod)
+            pod.name,
+            end.container,
+            end.exit_code,
+            end.reason,
+            end.message,
+            pod.disrupted,
+            conditions=_conditions(pod),
         )
 
     @classmethod
@@ -77,13 +85,13 @@ class PodFailure:
         target = pod.conditions.get(DISRUPTION_TARGET, {})
         why = target if target.get("status") == "True" else {}
         reason, message = (pod.reason or why.get("reason", "")), (pod.message or why.get("message", ""))
-        return cls(pod.name, "", None, reason, message, True, _conditions(pod))
+        return cls(pod.name, "", None, reason, message, True, pod.deleting, _conditions(pod))
 
     @classmethod
     def of_restart(cls, pod: Pod, container: str) -> PodFailure:
         """Creates the record of a failure that is known only from the restart count."""
         note = "it was restarted, and the cause of its end is not recorded"
-        return cls(pod.name, container, None, "", "", pod.disrupted, _conditions(pod), note)
+        return cls(pod.name, container, disrupted=pod.disrupted, conditions=_conditions(pod), note=note)
 
     @property
     def termination_message(self) -> TerminationMessage | None:
@@ -96,7 +104,8 @@ class PodFailure:
         message`."""
         where = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
         if self.exit_code is None:
-            return ": ".join(filter(None, (where, self.reason or "lost", _cut(self.message), self.note)))
+            why = self.reason or ("deleted by another client" if self.deleted else "lost")
+            return ": ".join(filter(None, (where, why, _cut(self.message), self.note)))
         name = (
             self.reason if self.reason not in ("", "Error", "Completed") else SIGNALS.get(self.exit_code, "")
         )

@@ -114,6 +114,13 @@ def test_what_ended_a_pod_as_a_whole(why: str, reason: str, sentence: str) -> No
     assert (world.condition("Ready"), world.status.message) == (("False", reason), failure)
 
 
+def test_a_pod_that_somebody_deletes_is_reported_as_deleted() -> None:
+    world = make_world().up().ask_to_end(SAMPLER_0).settle()
+    assert world.events[-1] == ("Disrupted", f"pod {SAMPLER_0}: deleted by another client")
+    world.vanish(SAMPLER_0).settle()
+    assert world.counts == (0, 1)
+
+
 def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
     world = make_world(checkpoint={"volume": {"claimTemplate": {"spec": spec}}}).settle()
