@@ -89,7 +89,8 @@ def set_condition(
                 f"{updated} of {count} samplers have the present sampler.template, and not all are ready"
             )
             return conditions.set(UPDATED, False, "RollingUpdate", message)
-        message = f"all {count} samplers have the present sampler.template"
+        # Without a number, because the message stays when `sampler.replicas` changes.
+        message = "all samplers have the present sampler.template"
         return conditions.set(UPDATED, True, "AllSamplersUpdated", message)
     return conditions
 
