@@ -22,7 +22,7 @@ class BadReport:
 
 TOO_LONG = BadReport(f"it is longer than {REPORT_BYTES_MAX >> 10} KiB")
 TOKEN_REJECTED = BadReport(
-    "it refuses the token that the operator derives for this job: the job is older than the operator's key"
+    "it refuses the token that the operator derives for this job: the job's token is from another key"
 )
 
 

@@ -78,7 +78,8 @@ def bad_report(problem: str) -> BlockedReason:
     """Describes a learner that does not answer with valid reports."""
     sentence = f"the learner's report cannot be read, so its progress is not known: {problem}"
     if problem == TOKEN_REJECTED.problem:
-        return BlockedReason(BAD_REPORT, f"{sentence}; suspend the job, delete its Secret, and resume it")
+        remedy = "restore that key, or suspend the job, delete its Secret, and resume it"
+        return BlockedReason(BAD_REPORT, f"{sentence}; {remedy}")
     return BlockedReason(
         BAD_REPORT, f"{sentence}; look for user code that answers on port {HTTP_PORT}, or another image"
     )

@@ -227,7 +227,9 @@ def test_a_job_that_is_older_than_the_operators_key_trains_on_and_says_what_to_d
     world.bad_report = TOKEN_REJECTED.problem
     world.after(UNREACHABLE_SECONDS).settle()
     assert world.condition("Progressing") == ("Unknown", "LearnerReportInvalid")
-    assert world.status.message.endswith("; suspend the job, delete its Secret, and resume it")
+    assert world.status.message.endswith(
+        "; restore that key, or suspend the job, delete its Secret, and resume it"
+    )
     assert world.counts == (0, 0)
 
 
