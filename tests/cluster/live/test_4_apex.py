@@ -26,6 +26,36 @@ def test_dqn_learns_from_the_shards_of_its_samplers(team: Team) -> None:
 
 
 @pytest.mark.at_once
+def test_sac_learns_while_samplers_with_parts_of_its_memory_join_crash_and_leave(team: Team) -> None:
+    team.cluster.need_local("it kills a process in a container from outside")
+    spec = example("pendulum-sac", stop={"environmentSteps": 10**9})
+    spec["algorithm"]["sac"]["replay"] = {"minimum": 500}
+    with team.job("elastic", spec) as job:
+        job.until(lambda status: status.get("progress", {}).get("updates"), "learning")
+        updates = job.status["progress"]["updates"]
+        for samplers in (4, 2):
+            team.kubectl("scale", "rlj", job.name, f"--replicas={samplers}")
+            job.until_ready("1/1", f"{samplers}/{samplers}")
+            job.until(lambda status, n=samplers: status["replay"]["shards"] == n, f"{samplers} shards")
+            job.until_steps()
+            seen, updates = updates, job.status["progress"]["updates"]
+            assert updates > seen, f"no updates with {samplers} samplers"
+        lost = job.status["replay"]["lost"]
+        assert lost > 0, "the transitions of the samplers that left"
+        job.kill("sampler-1")
+        job.until(lambda status: status["sampler"]["restarts"] == 1, "counted for a sampler")
+        job.until(lambda status: status["replay"]["lost"] > lost, "counted for its shard")
+        job.until_ready("1/1", "2/2")
+        job.until_steps()
+        job.patch({"stop": {"environmentSteps": job.steps}})
+        status = job.until_phase("Succeeded")
+        memory = status["replay"]
+        assert memory["inserted"] == memory["size"] + memory["evicted"] + memory["lost"]
+        assert memory["replayRatio"] <= 256 * 1.01, "one update of 256 transitions for each environment step"
+        assert (status["failures"], status["learner"]["restarts"]) == (0, 0)
+
+
+@pytest.mark.at_once
 def test_ddpg_learns_from_a_replay_pod(team: Team) -> None:
     spec = example("pendulum-ddpg-apex", stop={"environmentSteps": 8_000})
     spec["algorithm"]["ddpgApex"]["replay"]["placement"] = "Dedicated"
