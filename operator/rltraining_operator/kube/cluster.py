@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from rltraining_api.contract import LearnerReport
-from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
+from rltraining_api.names import KIND, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, secret_name
 
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.engine import utc_now
@@ -49,6 +49,7 @@ LISTS_SECONDS = 2.0
 NO_SUCH_KIND = ("could not find the requested resource", "404 page not found")
 """Parts of an API server's messages for an unknown kind. Any other 404 means that the namespace is
 gone."""
+STRICT = {"fieldValidation": "Strict"}
 ABSENT_SECONDS = 10.0
 """Seconds for which no job asks again for a kind that the cluster does not have."""
 
@@ -189,7 +190,9 @@ class KubernetesCluster:
         # Create the child, or check that an existing child of this name belongs to the job.
         path = collection(kind, key.namespace, child["apiVersion"])
         try:
-            made = await self._api.post(path, child, {"fieldManager": FIELD_MANAGER})
+            made = await self._api.post(
+                path, child, {"fieldManager": FIELD_MANAGER} | self._checks(key, child)
+            )
         except ConflictError:
             made = await self._existing(key, child)
         except NotFoundError as error:
@@ -200,6 +203,15 @@ class KubernetesCluster:
         else:
             self._metrics.created(child)
         self._store.put(kind, made)
+
+    def _checks(self, key: Key, child: Manifest) -> dict[str, str]:
+        """Lets the server reject unknown fields of a user's template, which it would drop otherwise. The check of other
+        pods would only take time."""
+        if child["kind"] != "Pod":
+            return {}
+        spec = (self._store.job(key) or {}).get("spec", {})
+        written = spec.get(child["metadata"]["labels"][LABEL_ROLE]) or {}
+        return STRICT if written.get("template") else {}
 
     async def apply(self, key: Key, child: Manifest) -> None:
         kind, name = child["kind"], child["metadata"]["name"]

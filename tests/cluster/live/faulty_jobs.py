@@ -58,6 +58,7 @@ def faulty_job(team: Team, name: str) -> AbstractContextManager[Job]:
         "no-image": {"image": "127.0.0.1:1/nothing/here:1"},
         "small": _trainer(resources={"limits": {"memory": "40Mi"}}) | {"runPolicy": {"backoffLimit": 0}},
         "no-code": {"code": {"configMap": {"name": "nothere"}}},
+        "typo": _trainer(enw=[{"name": "LEVEL", "value": "3"}]),
         "privileged": _trainer(securityContext={"allowPrivilegeEscalation": True}),
         "late": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 5}},
         "brief": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 1}},

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.at_once]
 READY: dict[str, tuple[str, str]] = {
     "nowhere": ("Unschedulable", "cannot be scheduled: 0/1 nodes are available: 1 node(s) "),
     "no-image": ("ImagePullFailed", "127.0.0.1:1/nothing/here:1"),
+    "typo": ("AdmissionRefused", 'unknown field "spec.containers[0].enw"'),
     "privileged": ("PodSecurityViolation", "allowPrivilegeEscalation"),
 }
 
