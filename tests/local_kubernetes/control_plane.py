@@ -40,7 +40,8 @@ def prepare(places: Places) -> None:
             "kubernetes.default.svc.cluster.local",
         ),
     )
-    certificates.issue(places, (serving, *certificates.CLIENTS))
+    front_proxy = certificates.Identity("front-proxy", "front-proxy")
+    certificates.issue(places, (serving, front_proxy, *certificates.CLIENTS))
     for client in certificates.CLIENTS:
         certificates.kubeconfig(places, server(places), client.file)
     write(places.configuration / "audit.yaml", json.dumps(AUDIT, indent=1))
@@ -74,11 +75,14 @@ def api_server(places: Places, *, node: bool) -> Part:
         "--authorization-mode=Node,RBAC",
         f"--enable-admission-plugins={ADMISSION}",
         f"--client-ca-file={folder / 'ca.crt'}",
-        # There is no front proxy, but without these flags the controllers warn about its authority
-        # every few seconds.
+        # Forwards requests to the servers of APIServices, such as metrics-server.
         f"--requestheader-client-ca-file={folder / 'ca.crt'}",
         "--requestheader-allowed-names=front-proxy",
         "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={folder / 'front-proxy.crt'}",
+        f"--proxy-client-key-file={folder / 'front-proxy.key'}",
         f"--tls-cert-file={folder / 'apiserver.crt'}",
         f"--tls-private-key-file={folder / 'apiserver.key'}",
         f"--kubelet-certificate-authority={folder / 'ca.crt'}",

@@ -22,14 +22,14 @@ OPTIONS = {
 
 
 def prepare(places: Places) -> None:
-    programs.build_kwok(places)
+    programs.build_separately(places, programs.KWOK)
     write(places.configuration / "kwok.json", json.dumps(OPTIONS))
 
 
 def part(places: Places) -> Part:
     port = places.port("kwok", 10247)
     arguments = [
-        str(programs.build_kwok(places)),
+        str(programs.build_separately(places, programs.KWOK)),
         f"--kubeconfig={places.configuration / 'kwok.kubeconfig'}",
         f"--config={places.configuration / 'kwok.json'}",
         f"--manage-nodes-with-annotation-selector={MARK}=fake",

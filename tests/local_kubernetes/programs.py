@@ -44,7 +44,10 @@ FAST_COMPILER, GOGC = "-gcflags=all=-dwarf=false", "400"
 
 KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.7.0"
 KUEUE = "sigs.k8s.io/kueue/cmd/kueue@v0.17.0"
-"""kwok and Kueue use other releases of Kubernetes, so they are compiled separately, and only when they are requested."""
+POLICY_ENGINE = "sigs.k8s.io/kube-network-policies/cmd@v0.8.0"
+METRICS_SERVER = "sigs.k8s.io/metrics-server/cmd/metrics-server@v0.9.0"
+MINUTES = {KWOK: 2, KUEUE: 10, POLICY_ENGINE: 2, METRICS_SERVER: 4}
+"""Programs that use other releases of Kubernetes. They are compiled separately, and only when they are requested."""
 
 PARTS = (
     "etcd",
@@ -106,42 +109,33 @@ def build(places: Places) -> Path:
     return wanted
 
 
-def build_kwok(places: Places) -> Path:
-    """Builds the program that simulates nodes and pods."""
-    return _install(places, KWOK, "2 minutes on two cores, once")
-
-
-def build_kueue(places: Places) -> Path:
-    """Builds Kueue's manager."""
-    return _install(places, KUEUE, "10 minutes on two cores, once")
-
-
-def file_name(package: str) -> str:
-    """Returns the name of the file of `KWOK` or `KUEUE`, which contains the version."""
-    return package.rpartition("/")[2].replace("@", "-")
-
-
-def kueue_chart() -> Path:
-    """Returns the chart in the Go module, which is downloaded unless it is there."""
-    module, _, version = KUEUE.partition("/cmd/kueue")
-    found = json.loads(_go("mod", "download", "-json", module + version, environment={"GOFLAGS": "-mod=mod"}))
-    return Path(found["Dir"], "charts", "kueue")
-
-
-def _install(places: Places, package: str, slow: str) -> Path:
-    """Compiles a program that has its own version, unless it exists."""
-    name = package.rpartition("/")[2].partition("@")[0]
+def build_separately(places: Places, package: str) -> Path:
+    """Compiles a program with its own versions of libraries, such as `KWOK`, unless it exists."""
     program = build(places) / file_name(package)
     if not program.exists():
-        with alone(places, name):
+        with alone(places, program.name):
             if not program.exists():
                 half = _half(program)
                 flags = (FAST_COMPILER, "-ldflags", "-s -w")
-                with step(f"compile {name}", slow=slow):
+                with step(f"compile {program.name}", slow=f"{MINUTES[package]} minutes on two cores, once"):
                     _go("install", *flags, package, environment={"GOBIN": str(half), "GOFLAGS": "-trimpath"})
-                (half / name).rename(program)
+                next(half.iterdir()).rename(program)
                 half.rmdir()
     return program
+
+
+def file_name(package: str) -> str:
+    """Returns the name of the file of a program that is compiled separately, which contains the version."""
+    path, _, version = package.partition("@")
+    return f"{path.removesuffix('/cmd').rpartition('/')[2]}-{version}"
+
+
+def module_folder(package: str) -> Path:
+    """Returns the folder of a program's Go module, which is downloaded unless it is there."""
+    path, _, version = package.partition("@")
+    module = f"{path.partition('/cmd')[0]}@{version}"
+    found = json.loads(_go("mod", "download", "-json", module, environment={"GOFLAGS": "-mod=mod"}))
+    return Path(found["Dir"])
 
 
 def _half(wanted: Path) -> Path:

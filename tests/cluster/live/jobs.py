@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -17,6 +19,7 @@ from rltraining_api.contract import ENV_POD_NAME
 from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, PLURAL
 
 from tests.cluster.api import Cluster
+from tests.local_kubernetes import node_images, programs
 
 Json = dict[str, Any]
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -234,6 +237,44 @@ def processes_of(pod: str) -> list[psutil.Process]:
             continue
     assert found, f"no process of pod {pod} is seen on this machine"
     return sorted(found, key=lambda process: process.create_time())
+
+
+def listening(process: int, address: str) -> set[int]:
+    """Ports at an address on which the network namespace of a process listens."""
+    found = set()
+    for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, *_ = line.split()
+        host, port = local.split(":")
+        if state == "0A" and socket.inet_ntoa(bytes.fromhex(host)[::-1]) == address:
+            found.add(int(port, 16))
+    return found
+
+
+@contextmanager
+def pause_pod(team: Team, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """A pod that does nothing. Returns when it runs."""
+    security = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    pause = programs.directory(team.cluster.places) / "pause"
+    container = {
+        "name": "pause",
+        "image": node_images.pause(pause),
+        "imagePullPolicy": "Never",
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "securityContext": security,
+    }
+    metadata = {"name": name, "namespace": team.namespace, "labels": dict(labels)}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    try:
+        team.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        team.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=100s", seconds=110)
+        yield
+    finally:
+        team.kubectl("delete", "pod", name, "--ignore-not-found")
 
 
 def every(pause: float, seconds: float = 240) -> Iterator[None]:

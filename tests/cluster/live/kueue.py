@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import partners
 import yaml
-from jobs import Json, Team, every
+from jobs import Json, Team, every, pause_pod
 
 from tests.cluster.api import Cluster, ClusterError
-from tests.local_kubernetes import node_images, programs
+from tests.local_kubernetes import programs
 
 NAMESPACE = "kueue-system"
-IMAGE = "localhost/kueue"
 API = "kueue.x-k8s.io/v1beta2"
 QUEUE = "team"
 LABEL_QUEUE, LABEL_PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 PRIORITIES = {"medium": 500, "high": 1000}
-SKIPPED_KINDS = ("APIService",)
-"""Kueue serves an API that lists waiting jobs. The API server of the tests does not forward requests to other servers."""
 
 
 @contextmanager
 def installed(cluster: Cluster) -> Iterator[None]:
     """Installs Kueue, and removes it in the end."""
-    # Add the image.
-    program = programs.build_kueue(cluster.places)
-    tag = programs.KUEUE.rpartition("@")[2]
-    node_images.add_program(cluster.places, f"{IMAGE}:{tag}", program, path="manager")
-    # Apply the objects of the chart, except for the kinds that the test cluster does not support.
-    image = "controllerManager.manager.image"
-    values = (f"{image}.repository={IMAGE}", f"{image}.tag={tag}", f"{image}.pullPolicy=Never")
-    options = (f"--namespace={NAMESPACE}", "--kube-version", programs.KUBERNETES, "--set", ",".join(values))
-    rendered = cluster.run("helm", "template", "kueue", str(programs.kueue_chart()), *options).stdout
-    objects = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] not in SKIPPED_KINDS]
+    repository, tag = partners.image(cluster, programs.KUEUE, "manager")
+    chart = programs.module_folder(programs.KUEUE) / "charts" / "kueue"
+    values = [f"repository={repository}", f"tag={tag}", "pullPolicy=Never"]
+    values = [f"controllerManager.manager.image.{value}" for value in values]
+    objects = partners.rendered(cluster, chart, NAMESPACE, values)
     objects.insert(0, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    text = yaml.safe_dump_all(objects)
-    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-    try:
-        cluster.kubectl(*apply, stdin=text, seconds=120)
-        wait = ("--for=condition=Available", "--timeout=120s")
-        cluster.kubectl("-n", NAMESPACE, "wait", "deployment", "--all", *wait, seconds=130)
+    with partners.installed(cluster, NAMESPACE, objects):
         yield
-    finally:
-        # The webhooks first: the API server asks them about each pod.
-        kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-        try:
-            cluster.kubectl("delete", kinds, "-l", "app.kubernetes.io/name=kueue")
-        finally:
-            cluster.kubectl(
-                "delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=text, seconds=120
-            )
 
 
 @contextmanager
@@ -80,32 +59,9 @@ def queue(team: Team, pods: int) -> Iterator[None]:
         team.kubectl("delete", "--ignore-not-found", "--timeout=60s", *reversed(names), seconds=70)
 
 
-@contextmanager
-def other_pod(team: Team, name: str, priority: str) -> Iterator[None]:
+def other_pod(team: Team, name: str, priority: str) -> AbstractContextManager[None]:
     """A pod as large as a job's pods, with a higher priority in the queue. Returns when it runs."""
-    security = {
-        "runAsNonRoot": True,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    pause = programs.directory(team.cluster.places) / "pause"
-    container = {
-        "name": "pause",
-        "image": node_images.pause(pause),
-        "imagePullPolicy": "Never",
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-        "securityContext": security,
-    }
-    labels = {LABEL_QUEUE: QUEUE, LABEL_PRIORITY: priority}
-    metadata = {"name": name, "namespace": team.namespace, "labels": labels}
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
-    try:
-        team.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        team.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=100s", seconds=110)
-        yield
-    finally:
-        team.kubectl("delete", "pod", name, "--ignore-not-found")
+    return pause_pod(team, name, {LABEL_QUEUE: QUEUE, LABEL_PRIORITY: priority})
 
 
 def _object(kind: str, name: str, namespace: str | None = None, **fields: Any) -> Json:

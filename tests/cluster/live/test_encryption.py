@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from jobs import Job, Team, every, example, processes_of
+from jobs import Job, Team, every, example, listening, processes_of
 from rltraining_api.contract import HTTP_PORT, TLS_PORT
 
 from tests.local_kubernetes.network import NODE_ADDRESS
@@ -59,17 +59,6 @@ class Capture:
         self._ended.set()
         for thread in self._threads:
             thread.join()
-
-
-def listening(process: int, address: str) -> set[int]:
-    """Ports at an address on which the network namespace of a process listens."""
-    found = set()
-    for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]:
-        _, local, _, state, *_ = line.split()
-        host, port = local.split(":")
-        if state == "0A" and socket.inet_ntoa(bytes.fromhex(host)[::-1]) == address:
-            found.add(int(port, 16))
-    return found
 
 
 def interface(pod: str) -> str:

@@ -1,4 +1,4 @@
-"""A queue of Kueue with room for three of a job's seven pods: `make kueue`, which is not part of `make live`."""
+"""A queue of Kueue with room for three of a job's seven pods: `make partners`, which is not part of `make live`."""
 
 from __future__ import annotations
 
