@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,10 +12,21 @@ from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.fields import CountOrZero, Measured, Text
 from rltraining_api.names import SAMPLERS_MAX
 
+if TYPE_CHECKING:
+    from rltraining_api.job import JobSpec
+
 Samplers = Annotated[int, Field(ge=1, le=SAMPLERS_MAX)]
 WAIT_PERCENT_MAX = 15.0
 """If the learner waits for a larger percentage of the time, it has too few samplers."""
 MIN_AT_MOST_MAX = "autoscale.min must be at most autoscale.max"
+NEEDS_ASYNC = (
+    "sampler.autoscale is not for ppo, and with a3c or a2c needs aggregate.mode Async and a number as aggregate.count, since "
+    "otherwise learner and samplers wait for each other: leave autoscale out, or set both"
+)
+NEEDS_OTHER_PLACEMENT = (
+    "sampler.autoscale is not for replay.placement Samplers, where a removed sampler takes its replay shard along: leave "
+    "autoscale out, or set replay.placement to Learner or Dedicated"
+)
 
 
 class Autoscale(ApiModel):
@@ -33,6 +45,24 @@ class Autoscale(ApiModel):
         if self.min > self.max:
             raise refusal(f"{MIN_AT_MOST_MAX}, got {self.min} and {self.max}")
         return self
+
+    def problem(self, spec: JobSpec) -> str | None:
+        """Returns why the number of samplers cannot follow the learner of a job with this spec, or None."""
+        aggregate = getattr(spec.algorithm.parameters, "aggregate", None)
+        if aggregate is not None and (aggregate.mode == "Sync" or aggregate.count is None):
+            return NEEDS_ASYNC
+        replay = spec.algorithm.replay
+        return NEEDS_OTHER_PLACEMENT if replay is not None and replay.placement == "Samplers" else None
+
+
+def autoscale_rules(replay_is_in_samplers: str) -> Iterator[Rule]:
+    """Yields the rules of `Autoscale.problem`, for an API server."""
+    unset = "!has(self.sampler) || !has(self.sampler.autoscale)"
+    yield Rule(f"{unset} || !has(self.algorithm.ppo)", NEEDS_ASYNC)
+    for path in ("self.algorithm.a3c", "self.algorithm.a2c"):
+        fits = f"{path}.aggregate.mode == 'Async' && has({path}.aggregate.count)"
+        yield Rule(f"{unset} || !has({path}) || ({fits})", NEEDS_ASYNC)
+    yield Rule(f"{unset} || !({replay_is_in_samplers})", NEEDS_OTHER_PLACEMENT)
 
 
 class AutoscaleWindow(ApiModel):

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 from rltraining_api import patterns
 from rltraining_api.algorithms import ALGORITHMS, Algorithm, GradientsAt, sequences_of
 from rltraining_api.algorithms.gradients import MINIBATCHES_HOLD_SEQUENCES, MINIBATCHES_HOLD_STEPS
+from rltraining_api.autoscale import autoscale_rules
 from rltraining_api.base import ApiModel, ByTask, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
@@ -80,13 +81,6 @@ MAY_BE_ASYNC = ("a3c", "a2c")
 """The algorithms that allow mode Async in `aggregate`."""
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
-)
-IN_TURNS = ("a2c", "ppo")
-"""The algorithms in which learner and samplers wait for each other at each update."""
-AUTOSCALE_FITS = (
-    f"sampler.autoscale is not for {any_of(IN_TURNS)}, whose learner and samplers wait for each other, nor for "
-    "replay.placement Samplers, where a removed sampler takes its replay shard along: leave autoscale out, or set "
-    "replay.placement to Learner or Dedicated"
 )
 TEMPLATE_HOLDS_SHARDS = (
     "sampler.template is immutable with replay.placement Samplers, where a replaced sampler loses its replay shard: "
@@ -171,11 +165,7 @@ class JobSpec(ApiModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is('Dedicated')}", REPLAY_NEEDS_PLACEMENT),
-        Rule(
-            f"!has(self.sampler) || !has(self.sampler.autoscale) || "
-            f"!({_algorithm_is(IN_TURNS)} || {_replay_is('Samplers')})",
-            AUTOSCALE_FITS,
-        ),
+        *autoscale_rules(_replay_is("Samplers")),
         Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITHOUT_LSTM)})", NO_LSTM),
         *recording_rules(),
         *reproducible_rules(),
@@ -277,16 +267,9 @@ class JobSpec(ApiModel):
         return self
 
     @model_validator(mode="after")
-    def _autoscale_fits(self) -> Self:
-        replay = self.algorithm.replay
-        at_samplers = replay is not None and replay.placement == "Samplers"
-        if self.sampler.autoscale is not None and (self.algorithm.name in IN_TURNS or at_samplers):
-            raise refusal(AUTOSCALE_FITS)
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_repeated(self) -> Self:
-        problems = [mode.problem(self) for mode in (self.recording, self.reproducible) if mode is not None]
+    def _options_fit(self) -> Self:
+        options = (self.sampler.autoscale, self.recording, self.reproducible)
+        problems = [option.problem(self) for option in options if option is not None]
         if (problem := next(filter(None, problems), None)) is not None:
             raise refusal(problem)
         return self

@@ -114,8 +114,16 @@ PROBLEMS = {
     "checkpoint: {volume: {claimTemplate: {metadata: {labels: []}, spec: {}}}}": "must be an object of texts",
     "sampler: {autoscale: {min: 3, max: 2}}": "autoscale.min must be at most autoscale.max, got 3 and 2",
     "sampler: {autoscale: {min: 3}}": "max",
-    "algorithm: {ppo: {}}, sampler: {autoscale: {max: 3}}": "sampler.autoscale is not for a2c or ppo",
-    "algorithm: {sac: {}}, sampler: {autoscale: {max: 3}}": "nor for replay.placement Samplers",
+    **dict.fromkeys(
+        (
+            "algorithm: {ppo: {}}, sampler: {autoscale: {max: 3}}",
+            "algorithm: {a2c: {}}, sampler: {autoscale: {max: 3}}",
+            "algorithm: {a2c: {aggregate: {mode: Async}}}, sampler: {autoscale: {max: 3}}",
+            "algorithm: {a3c: {aggregate: {mode: Sync, count: 2}}}, sampler: {autoscale: {max: 3}}",
+        ),
+        "sampler.autoscale is not for ppo, and with a3c or a2c needs aggregate.mode Async and a number as aggregate.count",
+    ),
+    "algorithm: {sac: {}}, sampler: {autoscale: {max: 3}}": "sampler.autoscale is not for replay.placement Samplers",
     "reproducible: {}, algorithm: {r2d2: {}}": (
         "reproducible is for a2c, ppo, impala, dqnApex, ddpgApex, sac or td3: use one of them, or leave reproducible out, "
         "got r2d2"
@@ -255,6 +263,11 @@ def test_with_autoscale_the_operator_sets_the_number_of_samplers() -> None:
     assert {role: follows.replicas(role) for role in ROLES} == {"learner": 1, "replay": 0, "sampler": 5}
     assert job().model_copy(update=status).replicas("sampler") == 2, "autoscale was removed"
     assert RLTrainingJob.model_validate(follows.to_dict()) == follows
+
+
+def test_autoscale_is_for_asynchronous_gradients() -> None:
+    for algorithm in ({"a3c": {}}, {"a2c": {"aggregate": {"mode": "Async", "count": 1}}}):
+        assert job(algorithm=algorithm, sampler={"autoscale": {"max": 3}}).spec.sampler.autoscale is not None
 
 
 def test_each_role_has_its_template() -> None:
