@@ -28,7 +28,9 @@ class UntrustedPolicyError(UsageError):
 
 
 def in_run(uri: str) -> str:
-    """Returns the policy of a run's folder, or the URI itself."""
+    """Returns the policy of a run's folder, or the URI itself. Raises UsageError if the URI is empty."""
+    if not uri:
+        raise UsageError("POLICY is empty: name a policy or the folder of a run, such as runs/first")
     return str(Path(uri) / "policy") if holds_run(Path(uri)) else uri
 
 

@@ -86,6 +86,11 @@ def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: 
         assert path.stat().st_size > 1000
 
 
+@pytest.mark.parametrize("command", ["evaluate", "export"])
+def test_an_empty_name_as_of_an_unset_variable_is_refused(command: str) -> None:
+    assert refused(command, "") == "POLICY is empty: name a policy or the folder of a run, such as runs/first"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
