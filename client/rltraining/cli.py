@@ -15,6 +15,7 @@ from rltraining.cluster import cli as cluster
 from rltraining.commands import (
     MANIFEST,
     PLAIN,
+    Commands,
     Overrides,
     Seed,
     Seeds,
@@ -30,6 +31,7 @@ from rltraining.printable import say
 
 app = typer.Typer(
     name="rltrain",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,  # saves half a second for every --help
     pretty_exceptions_enable=False,

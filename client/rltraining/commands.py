@@ -9,6 +9,7 @@ from inspect import cleandoc
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from rltraining.errors import ClientError, Exit
 from rltraining.printable import say
@@ -54,6 +55,18 @@ def reflow(docstring: str | None) -> str:
     \b, for click)."""
     paragraphs = cleandoc(docstring or "").split("\n\n")
     return "\n\n".join(f"\b\n{text}" if text.startswith(" ") else text for text in paragraphs)
+
+
+class Commands(TyperGroup):
+    """All commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command. Leaves out the kind of error with which pydantic begins typer's message about a wrong choice."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 def command(app: typer.Typer) -> Callable[[F], F]:

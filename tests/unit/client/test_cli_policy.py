@@ -92,6 +92,16 @@ def test_an_empty_name_as_of_an_unset_variable_is_refused(command: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments", [("export", "runs/first", "--format"), ("get", "--output"), ("explain", "--preset")]
+)
+def test_a_wrong_choice_is_answered_with_the_right_ones(arguments: tuple[str, ...]) -> None:
+    """The typer of this test begins the message with the kind of error of another library."""
+    error = rltrain(*arguments, "nonsense").stderr.splitlines()[-1]
+    assert error.startswith(f"Error: Invalid value for '{arguments[-1]}'")
+    assert ": 'nonsense' is not one of '" in error
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
         ("evaluate {tmp}", 2, "there is no policy at {tmp}"),
