@@ -9,6 +9,7 @@ import yaml
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, Manifests, load_manifests
 from rltraining_api.names import KIND
+from rltraining_api.policy_lag import without_effect
 
 from rltraining.environment_check import check_environment
 from rltraining.errors import UsageError
@@ -42,7 +43,8 @@ def validate(files: Sequence[str], overrides: Sequence[str] = (), *, print_jobs:
         errors = _distinct(finding.error for finding in findings)
         problems += [f"{file}: {error}" for error in errors]
         if not errors:
-            checked.append((file, found, _distinct(finding.warning for finding in findings)))
+            noticed = (*(finding.warning for finding in findings), *map(without_effect, found.jobs))
+            checked.append((file, found, _distinct(noticed)))
     # Report.
     if not problems and not any(found.jobs for _, found, _ in checked):
         problems = [f"{file}: holds no {KIND}: nothing was checked" for file in files]
@@ -62,8 +64,8 @@ def _code_folder(job: RLTrainingJob, origin: Path | str) -> Path | None:
     return None if path is None else Path(path).parent
 
 
-def _distinct(sentences: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(filter(None, sentences)))
+def _distinct(sentences: Iterable[str | None]) -> list[str]:
+    return [*dict.fromkeys(sentence for sentence in sentences if sentence)]
 
 
 def _report(file: str, found: Manifests, warnings: Iterable[str]) -> list[str]:

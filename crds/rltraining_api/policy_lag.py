@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltraining_api.job import RLTrainingJob
+from rltraining_api.job import MAY_BE_ASYNC, RLTrainingJob
 
 
 def limit(job: RLTrainingJob) -> int | None:
@@ -11,6 +11,19 @@ def limit(job: RLTrainingJob) -> int | None:
         return impala.max_policy_lag
     aggregate = getattr(job.spec.algorithm.parameters, "aggregate", None)
     return aggregate.max_policy_lag if aggregate is not None and aggregate.mode == "Async" else None
+
+
+def without_effect(job: RLTrainingJob) -> str | None:
+    """Describes a `maxPolicyLag` that has no effect. None: it has its default, or has an effect."""
+    algorithm = job.spec.algorithm
+    aggregate = getattr(algorithm.parameters, "aggregate", None)
+    if aggregate is None or aggregate.mode == "Async":
+        return None
+    if aggregate.max_policy_lag == type(aggregate).model_fields["max_policy_lag"].default:
+        return None
+    field = f"spec.algorithm.{algorithm.name}.aggregate"
+    instead = f", or set {field}.mode to Async" if algorithm.name in MAY_BE_ASYNC else ""
+    return f"{field}.maxPolicyLag: has no effect in mode Sync, in which no gradient is old: leave it out{instead}"
 
 
 def takes_turns(job: RLTrainingJob) -> bool:

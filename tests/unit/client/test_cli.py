@@ -54,6 +54,30 @@ def test_validate_names_the_command_that_checks_the_spaces() -> None:
     assert "spec.algorithm.sac" in refused("explain", "cartpole-impala", "--set", "algorithm=sac", code=1)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "warning"),
+    [
+        (
+            "{a2c: {aggregate: {maxPolicyLag: 4}}}",
+            "spec.algorithm.a2c.aggregate.maxPolicyLag: has no effect in mode Sync, in which no gradient is old: leave it out, "
+            "or set spec.algorithm.a2c.aggregate.mode to Async",
+        ),
+        (
+            "{ppo: {aggregate: {maxPolicyLag: null}}}",
+            "spec.algorithm.ppo.aggregate.maxPolicyLag: has no effect in mode Sync, in which no gradient is old: leave it out",
+        ),
+        ("{a2c: {aggregate: {maxPolicyLag: 16}}}", None),
+        ("{a2c: {aggregate: {maxPolicyLag: 4, mode: Async}}}", None),
+        ("{a3c: {aggregate: {maxPolicyLag: 4}}}", None),
+    ],
+)
+def test_validate_warns_of_a_policy_lag_without_effect(
+    file: Path, algorithm: str, warning: str | None
+) -> None:
+    lines = succeeded("validate", file, "--set", f"algorithm={algorithm}").splitlines()
+    assert lines[1:] == ([] if warning is None else [f"warning: {file}: {warning}"])
+
+
 def test_all_problems_of_all_files_are_told(file: Path, manifest: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(manifest.replace("replicas: 2", "replicas: -2, foo: 1"))
