@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
     )
     lines = [
         ("preset", chosen, chooser),
-        *_lines(loaded.job.spec, job.spec, sources, _has_box(chosen, spaces)),
+        *_lines(loaded.job.spec, job.spec, sources, chosen, spaces),
     ]
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     for path, value, source in lines:
@@ -139,11 +140,11 @@ def _check_network(spec: JobSpec, spaces: Spaces) -> None:
 
 
 def _lines(
-    written: JobSpec, resolved: JobSpec, sources: Mapping[str, str], has_box: bool
+    written: JobSpec, resolved: JobSpec, sources: Mapping[str, str], preset: Preset, spaces: Spaces | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yields the path, the value and the source of each field except `preset`."""
     stored = {path for path, _ in _leaves(resolved.to_dict(), ())}
-    for path, value in _leaves(_complete(resolved, has_box), ()):
+    for path, value in _leaves(_complete(resolved, preset, spaces), ()):
         if path == ("preset",):
             continue
         if path in stored and (given := _given(sources, path)) is not None:
@@ -155,7 +156,7 @@ def _lines(
         yield ".".join(path), _shown(value), source
 
 
-def _complete(spec: JobSpec, has_box: bool) -> dict[str, Any]:
+def _complete(spec: JobSpec, preset: Preset, spaces: Spaces | None) -> dict[str, Any]:
     """Returns the spec as in a manifest, with the defaults that depend on other fields."""
     data = spec.to_dict()
     if spec.gradients_at is not None:
@@ -163,8 +164,11 @@ def _complete(spec: JobSpec, has_box: bool) -> dict[str, Any]:
     if spec.algorithm.name in ACTOR_CRITICS:
         network = data["network"]
         network.setdefault("valueNetwork", "Separate" if spec.network.has_separate_value else "Shared")
-        if has_box:
+        if _has_box(preset, spaces):
             network.setdefault("gaussian", Gaussian().to_dict())
+    if spec.algorithm.sac is not None:
+        entropy = "minus the action's dimensions" if spaces is None else -float(math.prod(spaces[1].shape))
+        data["algorithm"]["sac"].setdefault("targetEntropy", entropy)
     return data
 
 

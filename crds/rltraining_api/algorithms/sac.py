@@ -61,7 +61,7 @@ class Sac(Apex):
     """α of the first update, the weight of the entropy (the authors' softlearning: 1)."""
     target_entropy: Return | None = None
     """Entropy of the policy that the temperature is adjusted to, of actions in [-1, 1]. Default:
-    minus the number of the action's dimensions (paper: likewise)."""
+    minus the number of the action's dimensions (paper: the same)."""
 
     presets: ClassVar[Presets] = {
         "Atari": {**_LEARNING, **values_of("Mnih et al. 2015", network={"natureCnn": {}})},

@@ -127,6 +127,15 @@ def test_the_distribution_is_shown_for_actions_in_a_box(file: Path) -> None:
     assert not [path for path in of_sac if path.startswith("network.gaussian")]
 
 
+def test_the_entropy_of_sac_depends_on_the_dimensions_of_actions(file: Path) -> None:
+    sac, key = ("explain", file, "--set", "algorithm=sac"), "algorithm.sac.targetEntropy"
+    default = "default: paper: the same"
+    assert table(succeeded(*sac, "--set", "environment.id=Pendulum-v1"))[key] == ("-1.0", default)
+    assert table(succeeded(*sac, "--preset", "MuJoCo"))[key] == ("minus the action's dimensions", default)
+    own = table(succeeded(*sac, "--preset", "MuJoCo", "--set", "algorithm.sac.targetEntropy=-3"))
+    assert own[key] == ("-3.0", "your manifest")
+
+
 def test_the_note_on_the_batch_of_ppo_is_not_shown_for_normalisation(file: Path) -> None:
     found = table(succeeded("explain", file, "--preset", "MuJoCo", "--set", "algorithm=ppo"))
     source = "preset MuJoCo: CleanRL ppo_continuous_action.py"
