@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.network import ImpalaCnn, Mlp, NatureCnn, Network
 from rltraining_trainer.dataflow import flatten_parameters
+from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.networks import QNetwork, build_actor_critic, build_q_network
 from torch import Tensor
 
@@ -70,6 +71,20 @@ def test_a_dueling_network_keeps_the_precision_of_its_convolutions() -> None:
             assert torch.equal(network(observations), copied(observations))
         assert torch.equal(network(observations), copied(observations))
         found.append(copied(observations))
+    assert found[0].dtype == found[1].dtype == torch.float32
+    assert not torch.equal(*found), "the values were not computed in bfloat16"
+    assert torch.allclose(*found, atol=0.02)
+
+
+def test_the_convolutions_of_a_small_image_have_the_precision() -> None:
+    parts = spaces.Dict({"grid": spaces.Box(0, 255, (7, 7, 3), np.uint8), "kind": spaces.Discrete(4)})
+    space, _ = pack_space(parts, spaces.Discrete(3), mask_in_info=False)
+    space.seed(5)
+    found, observations = [], torch.from_numpy(np.stack([space.sample() for _ in range(4)]))
+    for precision in ("Float32", "BFloat16"):
+        torch.manual_seed(0)
+        network, _ = build_q_network(nature(precision), space, spaces.Discrete(3), dueling=False)
+        found.append(network(observations))
     assert found[0].dtype == found[1].dtype == torch.float32
     assert not torch.equal(*found), "the values were not computed in bfloat16"
     assert torch.allclose(*found, atol=0.02)

@@ -21,6 +21,7 @@ from rltraining_trainer.networks.parts import PartsTorso
 from rltraining_trainer.networks.torsos import (
     ACTIVATIONS,
     AsFloat,
+    ConvolutionalLayers,
     ImpalaCnn,
     Mlp,
     NatureCnn,
@@ -108,13 +109,22 @@ def _cnn(network: Network, space: spaces.Space) -> nn.Module:
 
 
 def _published_cnn(network: Network, channels: int, height: int, width: int) -> nn.Module:
+    settings = _cnn_settings(network)
+    if isinstance(settings, api.NatureCnn):
+        return _with_precision(NatureCnn(channels, height, width, settings.hidden_size), settings)
+    return _with_precision(
+        ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size), settings
+    )
+
+
+def _cnn_settings(network: Network) -> api.NatureCnn | api.ImpalaCnn:
     settings = network.nature_cnn or network.impala_cnn
     assert settings is not None
-    cnn: NatureCnn | ImpalaCnn
-    if isinstance(settings, api.NatureCnn):
-        cnn = NatureCnn(channels, height, width, settings.hidden_size)
-    else:
-        cnn = ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
+    return settings
+
+
+def _with_precision(cnn: ConvolutionalLayers, settings: api.Cnn) -> ConvolutionalLayers:
+    """Sets the type in which the layers compute while gradients are computed."""
     if settings.gradient_precision == "BFloat16":
         cnn.gradient_dtype = torch.bfloat16
     return cnn
@@ -133,10 +143,8 @@ def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | 
         torso.trunk = Mlp((_features(torso, space, network),), sizes, activation)
         return torso
     # Choose an encoder for each part.
-    hidden_size = (network.nature_cnn or network.impala_cnn).hidden_size  # type: ignore[union-attr]
-    encoders = [
-        _image_or_vector(network, part.space, hidden_size) for part in space.parts if not part.is_mask
-    ]
+    hidden_size = _cnn_settings(network).hidden_size
+    encoders = [_image_or_vector(network, part.space) for part in space.parts if not part.is_mask]
     if not any(map(_has_convolutions, encoders)):
         raise BadConfiguration(
             f"spec.network.{network.name}: it needs images, but the observations contain none: "
@@ -154,13 +162,15 @@ def _flat_encoders(space: PackedSpace) -> list[nn.Module]:
     return [_encoder(part.space, None) for part in space.parts if not part.is_mask]
 
 
-def _image_or_vector(network: Network, space: spaces.Space, hidden_size: int) -> nn.Module:
+def _image_or_vector(network: Network, space: spaces.Space) -> nn.Module:
     found = image_encoder(space)
     if found is None:
         return _encoder(space, None)
     encoder, (channels, height, width) = found
     if min(height, width) < SMALL_IMAGE:
-        return nn.Sequential(encoder, SmallCnn(channels, height, width, hidden_size))
+        settings = _cnn_settings(network)
+        cnn = SmallCnn(channels, height, width, settings.hidden_size)
+        return nn.Sequential(encoder, _with_precision(cnn, settings))
     return nn.Sequential(encoder, _published_cnn(network, channels, height, width))
 
 

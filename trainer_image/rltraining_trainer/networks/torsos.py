@@ -142,7 +142,7 @@ def _output_size(module: nn.Module, *shape: int) -> int:
         return module(torch.zeros(1, *shape)).shape[1]
 
 
-class SmallCnn(nn.Sequential):
+class SmallCnn(ConvolutionalLayers):
     """Two 3 x 3 convolutions and one layer on ``[N, C, H, W]``, for small images.
 
     The convolutions have a stride of 2 for images of 16 pixels or more. Without it the layer of a 24 x 24 image has
