@@ -43,6 +43,8 @@ KILLS = {60_000: "lander-sampler-1", 120_000: "lander-learner-0", 200_000: "land
 COLORS = {"sampler": "#c77700", "learner": "#b3261e"}
 PERIOD_SECONDS, DRAWN_PERCENT = 12, 60
 """The animation's length, and the part of it in which the curve is drawn. The complete picture is shown in the rest."""
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(.87) hue-rotate(180deg); } }"
+"""Inverts the picture in the dark, in which each line keeps its hue, as docs/site.css does with other plots."""
 PATH = r'(?<=<g id="{}">\n    <path )d="([^"]*)"'
 """The path of the element with this id."""
 
@@ -136,7 +138,7 @@ def animated(svg: str, kills: int) -> str:
     # Give the curve the length 1, and add the rules to the style sheet.
     svg = re.sub(PATH.format("curve"), r'pathLength="1" d="\1"', svg)
     motion = "\n".join(["@media (prefers-reduced-motion: no-preference) {", *rules, "}"])
-    return svg.replace("</style>", f"\n{motion}\n</style>", 1)
+    return svg.replace("</style>", f"\n{motion}\n{DARK}\n</style>", 1)
 
 
 def _points(svg: str, name: str) -> list[tuple[float, float]]:
