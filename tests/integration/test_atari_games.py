@@ -219,8 +219,8 @@ class Still:
 
     normalizer = None
 
-    def place(self, environments: range, total: int) -> None:
-        pass
+    def place(self, environments: range, total: int) -> bool:
+        return False
 
     def act(self, observation: torch.Tensor, first: torch.Tensor) -> Acted:
         ones = torch.ones(len(observation))
@@ -235,7 +235,7 @@ class Still:
 
 def test_transitions_end_with_a_life_and_episodes_with_the_game(lives: list[Step]) -> None:
     stepper = games(lifeLossEndsEpisode=True)
-    told = range(B), 1  # all of them are in the greedier half
+    told = range(B), B  # all of them are reported, since they explore alike
     collector = TransitionCollector(Still(), stepper, 160, 3, DISCOUNT, 1.0, 1.0, 0, *told)
     block = collector.collect()
     lost = [t for t, step in enumerate(lives) for _ in range(step.terminated.sum())]

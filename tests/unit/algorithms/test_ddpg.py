@@ -113,6 +113,12 @@ def test_actions_are_uniform_until_learning_begins_if_that_is_asked_for(warmup: 
     assert deviations[1] < 0.1
 
 
+@pytest.mark.parametrize(("spread", "differ"), [(0.0, False), (1.0, True)])
+def test_environments_differ_in_their_noise_only_with_a_spread(spread: float, differ: bool) -> None:
+    """Otherwise the returns of all of them are reported."""
+    assert actor(exploration_spread=spread).place(range(3), 3) is differ
+
+
 @torch.no_grad()
 def test_the_actor_knows_the_values_of_what_it_does() -> None:
     acting = actor()

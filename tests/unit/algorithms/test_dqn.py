@@ -170,7 +170,7 @@ def test_noise_on_parameters_replaces_random_actions() -> None:
         NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=True, noisy=True
     )
     acting = DqnActor(network, greedy, DqnApex(exploration_epsilon=1.0, noisy_layers=True))
-    acting.place(range(1000), 1000)
+    assert not acting.place(range(1000), 1000), "the returns of all environments are reported"
 
     acted = acting.act(torch.randn(1, 3).expand(1000, 3), torch.zeros(1000, dtype=torch.bool))
 

@@ -35,9 +35,12 @@ class Thinker:
         self.asked = 0
         """Number of observations that were valued separately."""
         self.environments, self.total = range(0), 0
+        self.differ = True
+        """Whether environments explore to different degrees."""
 
-    def place(self, environments: range, total: int) -> None:
+    def place(self, environments: range, total: int) -> bool:
         self.environments, self.total = environments, total
+        return self.differ
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         assert torch.equal(first, observation[:, 1] == 0), "an episode begins at its step 0"
@@ -194,6 +197,17 @@ def test_episodes_of_the_greedier_half_are_reported(mode: AutoresetMode) -> None
     assert len(subject.collect().episode_return) == 0
     assert isinstance(subject.actor, Thinker)
     assert (subject.actor.environments, subject.actor.total) == (range(3, 7), 16)
+
+
+def test_all_episodes_are_reported_if_all_environments_explore_alike() -> None:
+    subject = collector(synchronous(B, AutoresetMode.SAME_STEP), rows=30, n=3, first=3, total=10)
+    assert isinstance(subject.actor, Thinker)
+    subject.actor.differ = False
+    subject.place(range(3, 7), 16)
+
+    block = subject.collect()
+
+    assert len(block.episode_return) == block.episodes > 0
 
 
 def test_a_block_is_nobody_elses_memory() -> None:

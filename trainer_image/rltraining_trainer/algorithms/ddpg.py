@@ -62,10 +62,11 @@ class DdpgActor(Actor):
     def memory(self, memory: Tensor | None) -> None:
         self._noise.memory = memory
 
-    def place(self, environments: range, total: int) -> None:
+    def place(self, environments: range, total: int) -> bool:
         settings = self._settings
         scale = noise_scale(settings.exploration_noise, settings.exploration_spread, environments, total)
         self._scale = scale.unsqueeze(1)
+        return settings.exploration_spread > 0
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         network = self._network

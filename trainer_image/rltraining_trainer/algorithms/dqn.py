@@ -58,10 +58,11 @@ class DqnActor(Actor):
         self.normalizer = network.normalizer
         separate_noise(network)
 
-    def place(self, environments: range, total: int) -> None:
+    def place(self, environments: range, total: int) -> bool:
         settings = self._settings
         largest = 0.0 if settings.noisy_layers else settings.exploration_epsilon
         self._epsilon = apex_epsilon(largest, settings.exploration_alpha, environments, total)
+        return largest > 0
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         values = self._network(observation)

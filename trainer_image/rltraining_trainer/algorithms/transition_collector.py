@@ -31,8 +31,9 @@ class Block:
     episodes: int
     """Episodes that ended in this block."""
     episode_return: Tensor
-    """``[E]`` undiscounted returns of ended episodes in the greedier half of all environments, in
-    the order in which the episodes began (see ``EpisodeTracker``)."""
+    """``[E]`` undiscounted returns of ended episodes, in the order in which the episodes began (see ``EpisodeTracker``).
+
+    Only of the greedier half of all environments, if they explore to different degrees."""
     episode_length: Tensor
     """``[E]`` lengths of these episodes in steps."""
     moments: Tensor
@@ -99,8 +100,8 @@ class TransitionCollector:
     def place(self, environments: range, total: int) -> None:
         """Sets the numbers of the environments among ``total``, after the number of samplers has changed."""
         self.environments, self.total = environments, total
-        self._greedier = np.array(environments) >= total // 2
-        self.actor.place(environments, total)
+        differ = self.actor.place(environments, total)
+        self._reported = np.array(environments) >= (total // 2 if differ else 0)
 
     @torch.no_grad()
     def collect(self) -> Block:
@@ -111,7 +112,7 @@ class TransitionCollector:
         """
         # Act, and count the returns of episodes that end.
         new, rewards, over = self._steps()
-        returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier, new.discarded)
+        returns, lengths = self._episodes.add(rewards, over, new.valid, self._reported, new.discarded)
         self.new_rows = new  # for subclasses
 
         rows = new if self._carried is None else _join(self._carried, new)

@@ -45,7 +45,7 @@ class Acted(NamedTuple):
 
 
 class Actor(Protocol):
-    """Acts in B environments, with a different degree of exploration in each."""
+    """Acts in B environments, which may explore to different degrees."""
 
     normalizer: Normalizer | None
     """The running statistics of its network, or None."""
@@ -54,12 +54,12 @@ class Actor(Protocol):
     memory: Tensor | None = None
     """State of its noise after the previous step, or None."""
 
-    def place(self, environments: range, total: int) -> None:
-        """Sets the numbers of the B environments among ``total``.
+    def place(self, environments: range, total: int) -> bool:
+        """Sets the numbers of the B environments among ``total``. Returns whether the later ones explore less.
 
         Called before the first action, and after each change. By default all environments explore alike.
         """
-        return
+        return False
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         """Returns actions for observations ``[B, ...]``. ``first`` ``[B]`` bool: an episode begins."""
