@@ -132,22 +132,16 @@ def _plan_life(
     create, apply = _children(parent, actions) if wants_pods else ((), ())
     past = past_rejection(conditions) if create or apply else None
     # Build the new status from these decisions.
-    inputs = StatusInputs(
-        counts,
-        outcome,
-        _is_over(job, observed, outcome),
-        actions,
-        rejection=observed.rejection or past,
-        autoscale=autoscale,
-    )
-    status = build_status(job, observed, inputs, now, settings)
+    over, rejection = _is_over(job, observed, outcome), observed.rejection or past
+    inputs = StatusInputs(job, observed, actions, counts, outcome, over, rejection, autoscale)
+    status = build_status(inputs, now, settings)
     return Plan(
         status=_if_new(status, observed),
         delete=(*_unwanted(parent), *_refs(actions)),
         apply=apply,
         create=create,
-        events=status_events(observed, status, inputs),
-        requeue_after=_requeue(job, observed, inputs, status, now, settings),
+        events=status_events(status, inputs),
+        requeue_after=_requeue(inputs, status, now, settings),
     )
 
 
@@ -263,15 +257,9 @@ def _refs(actions: PodActions) -> tuple[Ref, ...]:
     return (*gently, *(Ref("Pod", pod.name, pod.uid, grace_seconds=0) for pod in actions.force))
 
 
-def _requeue(
-    job: RLTrainingJob,
-    observed: Observed,
-    inputs: StatusInputs,
-    status: Status,
-    now: datetime,
-    settings: Settings,
-) -> float | None:
+def _requeue(inputs: StatusInputs, status: Status, now: datetime, settings: Settings) -> float | None:
     """Returns the seconds until the next pass is due, or None if only a change triggers it."""
+    job, observed = inputs.job, inputs.observed
     # Wait for pods that will be replaced or forced out.
     due = list(inputs.actions.due)
     # At the end, wait for the remaining pods and the TTL.

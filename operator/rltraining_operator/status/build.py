@@ -29,33 +29,38 @@ NO_PODS = RoleStatus(summary="0/0")
 
 @dataclass(frozen=True)
 class StatusInputs:
-    """The decisions of a pass, from which its status is built."""
+    """What a pass has observed and decided, from which its status is built."""
 
-    counts: FailureCounts
-    outcome: Outcome | None
-    over: bool
-    """Whether the outcome is decided and no pod is active any more."""
+    job: RLTrainingJob
+    observed: Observed
     actions: PodActions
+    counts: FailureCounts
+    outcome: Outcome | None = None
+    over: bool = False
+    """Whether the outcome is decided and no pod is active any more."""
     rejection: AdmissionFailure | None = None
     """A child that the cluster rejects and that is still needed."""
     autoscale: AutoscaleStatus | None = None
     """The number of samplers, for a job with `sampler.autoscale`."""
 
+    @property
+    def suspended(self) -> bool:
+        """Whether the job is suspended and not over."""
+        return self.job.spec.run_policy.suspend and self.outcome is None
 
-def build_status(
-    job: RLTrainingJob, observed: Observed, inputs: StatusInputs, now: datetime, settings: Settings
-) -> Status:
+
+def build_status(inputs: StatusInputs, now: datetime, settings: Settings) -> Status:
     """Builds the status for these decisions."""
     # Count the pods of each role.
-    old, suspended = observed.status, job.spec.run_policy.suspend and inputs.outcome is None
+    job, observed, counts = inputs.job, inputs.observed, inputs.counts
+    old, suspended = observed.status, inputs.suspended
     started = old.start_time or now
-    roles = _role_statuses(job, observed, inputs)
-    counts = inputs.counts
+    roles = _role_statuses(inputs)
     # Add the new failures to the counters and set the times.
     status = old.model_copy(
         update={
             "algorithm": job.spec.algorithm.title,
-            **_by_field(job, observed, inputs, roles, rollout.first_template(job, observed)),
+            **_by_field(inputs, roles, rollout.first_template(job, observed)),
             "autoscale": inputs.autoscale,
             "restarts": sum(role.restarts for role in roles.values()),
             "failures": old.failures + counts.total(FailureKind.FAILURE, FailureKind.PERMANENT),
@@ -72,12 +77,12 @@ def build_status(
     over = inputs.outcome is not None
     taken = take_report(status, conditions, observed, now, settings, over=over)
     # Determine the phase, and why the job does not run.
-    phase = _phase(job, observed, inputs, roles, suspended, now)
+    phase = _phase(inputs, roles, now)
     blocked = find_blocked_reason(job, observed, counts, inputs.rejection, now, settings)
     if blocked.reason in ("", WAITING) and not over:
         blocked = find_silence(observed, now, settings) or blocked
     # Set the conditions and the message.
-    conditions = _conditions(taken.conditions, job, observed, inputs, taken.status, phase, blocked, now)
+    conditions = _conditions(taken.conditions, inputs, taken.status, phase, blocked)
     return taken.status.model_copy(
         update={
             "phase": phase,
@@ -89,10 +94,9 @@ def build_status(
 
 def recount(job: RLTrainingJob, observed: Observed, actions: PodActions) -> Status:
     """Returns the status of a finished job, in which only the pods are still counted."""
-    inputs = StatusInputs(FailureCounts((), observed.status.ledger), None, True, actions)
-    roles = _role_statuses(job, observed, inputs)
-    template = observed.status.sampler.template
-    return observed.status.model_copy(update=_by_field(job, observed, inputs, roles, template))
+    inputs = StatusInputs(job, observed, actions, FailureCounts((), observed.status.ledger))
+    fields = _by_field(inputs, _role_statuses(inputs), observed.status.sampler.template)
+    return observed.status.model_copy(update=fields)
 
 
 def members_in_words(status: Status) -> str:
@@ -103,19 +107,16 @@ def members_in_words(status: Status) -> str:
     return f"{learners}{replays} and {status.sampler.summary} samplers"
 
 
-def _role_statuses(job: RLTrainingJob, observed: Observed, inputs: StatusInputs) -> dict[Role, RoleStatus]:
-    return {role: _role_status(job, observed, inputs, role) for role in ROLES}
+def _role_statuses(inputs: StatusInputs) -> dict[Role, RoleStatus]:
+    return {role: _role_status(inputs, role) for role in ROLES}
 
 
 def _by_field(
-    job: RLTrainingJob,
-    observed: Observed,
-    inputs: StatusInputs,
-    roles: dict[Role, RoleStatus],
-    template: str,
+    inputs: StatusInputs, roles: dict[Role, RoleStatus], template: str
 ) -> dict[str, RoleStatus | None]:
     """Returns the fields of the status that describe the roles. Omits replay pods if the job never
     had any."""
+    job, observed = inputs.job, inputs.observed
     sampler = SamplerStatus(
         **dict(roles["sampler"]),
         updated=rollout.count_updated(job, observed, inputs.actions.staying(observed, "sampler")),
@@ -129,32 +130,26 @@ def _by_field(
     }
 
 
-def _role_status(job: RLTrainingJob, observed: Observed, inputs: StatusInputs, role: Role) -> RoleStatus:
-    pods = inputs.actions.staying(observed, role)
+def _role_status(inputs: StatusInputs, role: Role) -> RoleStatus:
+    pods = inputs.actions.staying(inputs.observed, role)
     ready = sum(pod.ready for pod in pods)
     return RoleStatus(
         replicas=len(pods),
         ready=ready,
-        restarts=observed.status.of_role(role).restarts + inputs.counts.restarts(role),
-        summary=f"{ready}/{job.spec.replicas(role)}",
+        restarts=inputs.observed.status.of_role(role).restarts + inputs.counts.restarts(role),
+        summary=f"{ready}/{inputs.job.spec.replicas(role)}",
         indices=format_ranges(pod.index for pod in pods),
     )
 
 
-def _phase(
-    job: RLTrainingJob,
-    observed: Observed,
-    inputs: StatusInputs,
-    roles: dict[Role, RoleStatus],
-    suspended: bool,
-    now: datetime,
-) -> Phase:
+def _phase(inputs: StatusInputs, roles: dict[Role, RoleStatus], now: datetime) -> Phase:
+    job, observed = inputs.job, inputs.observed
     old = observed.status.phase
     if inputs.outcome is not None:
         if inputs.over:
             return "Succeeded" if inputs.outcome.succeeded else "Failed"
         return "Running" if inputs.outcome.succeeded else old
-    if suspended:
+    if inputs.suspended:
         return "Suspended"
     if _can_train(job, {role: roles[role].ready for role in ROLES}):
         return "Running"
@@ -190,20 +185,14 @@ def _message(inputs: StatusInputs, phase: Phase, blocked: BlockedReason) -> str:
 
 
 def _conditions(
-    conditions: Conditions,
-    job: RLTrainingJob,
-    observed: Observed,
-    inputs: StatusInputs,
-    status: Status,
-    phase: Phase,
-    blocked: BlockedReason,
-    now: datetime,
+    conditions: Conditions, inputs: StatusInputs, status: Status, phase: Phase, blocked: BlockedReason
 ) -> Conditions:
+    job, observed = inputs.job, inputs.observed
     if phase == "Suspended":
         conditions = conditions.set("Suspended", True, "JobSuspended", "runPolicy.suspend is true")
     elif conditions.get("Suspended"):
         conditions = conditions.set("Suspended", False, "JobResumed")
-    conditions = _ready(conditions, job, status, phase, blocked, inputs)
+    conditions = _ready(conditions, inputs, status, phase, blocked)
     if phase == "Restarting" or conditions.get("Restarting"):
         restarting = phase == "Restarting"
         reason, message = ("MembersRestart", blocked.sentence) if restarting else (phase, "")
@@ -218,7 +207,7 @@ def _conditions(
     elif conditions.get("ReplicaFailure"):
         conditions = conditions.set("ReplicaFailure", False, "Accepted")
     conditions = operator_conflict(conditions, observed.operators, observed.runner)
-    conditions = _progressing(conditions, observed, status, phase, blocked, inputs, now)
+    conditions = _progressing(conditions, inputs, status, phase, blocked)
     if (outcome := inputs.outcome) is not None:
         conditions = conditions.set(outcome.target, True, outcome.reason, outcome.message)
         if inputs.over:
@@ -236,15 +225,10 @@ def past_rejection(conditions: Conditions) -> AdmissionFailure | None:
 
 
 def _ready(
-    conditions: Conditions,
-    job: RLTrainingJob,
-    status: Status,
-    phase: Phase,
-    blocked: BlockedReason,
-    inputs: StatusInputs,
+    conditions: Conditions, inputs: StatusInputs, status: Status, phase: Phase, blocked: BlockedReason
 ) -> Conditions:
     sentence = f"{members_in_words(status)} are ready"
-    if all(status.of_role(role).ready >= job.spec.replicas(role) for role in ROLES):
+    if all(status.of_role(role).ready >= inputs.job.spec.replicas(role) for role in ROLES):
         return conditions.set("Ready", True, "AllMembersReady", sentence)
     if inputs.outcome is not None or phase == "Suspended":
         return conditions.set("Ready", False, "Finished" if inputs.outcome else "Suspended", sentence)
@@ -253,21 +237,15 @@ def _ready(
 
 
 def _progressing(
-    conditions: Conditions,
-    observed: Observed,
-    status: Status,
-    phase: Phase,
-    blocked: BlockedReason,
-    inputs: StatusInputs,
-    now: datetime,
+    conditions: Conditions, inputs: StatusInputs, status: Status, phase: Phase, blocked: BlockedReason
 ) -> Conditions:
     if inputs.outcome is not None or status.progress_time is None:
         return conditions.set("Progressing", False, "Finished" if inputs.outcome else "Suspended")
     if blocked.reason in SILENT:
         return conditions.set("Progressing", "Unknown", blocked.reason, blocked.sentence)
-    if now < stalls_at(status.progress_time):
+    if conditions.now < stalls_at(status.progress_time):
         return conditions.set("Progressing", True, "Training" if phase == "Running" else phase)
-    if observed.awaited and conditions.get("Progressing"):
+    if inputs.observed.awaited and conditions.get("Progressing"):
         return conditions  # after an operator restart, until the learner answers
     since = f"no progress since {status.progress_time:%Y-%m-%dT%H:%M:%SZ}"
     message = f"{since}: {blocked.sentence}" if blocked.sentence else since

@@ -8,17 +8,16 @@ from rltraining_api.status import Condition, Status
 
 from rltraining_operator.cluster import Event
 from rltraining_operator.failures.pod_failure import FailureKind
-from rltraining_operator.observe.observed import Observed
 from rltraining_operator.status.blocked import EVENTFUL
 from rltraining_operator.status.build import StatusInputs, members_in_words
 
 NAMED_PODS_MAX = 5
 
 
-def status_events(observed: Observed, new: Status, inputs: StatusInputs) -> tuple[Event, ...]:
+def status_events(new: Status, inputs: StatusInputs) -> tuple[Event, ...]:
     """Returns the events of a pass before it acts."""
-    old = observed.status
-    problems = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
+    old, unreadable = inputs.observed.status, inputs.observed.unreadable
+    problems = [Event("Warning", "StatusUnreadable", unreadable)] if unreadable else []
     return (
         *problems,
         *_failures(inputs),
