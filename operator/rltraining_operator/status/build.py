@@ -75,15 +75,15 @@ def build_status(inputs: StatusInputs, now: datetime, settings: Settings) -> Sta
     # Copy the first learner's report.
     conditions = Conditions(old.conditions, observed.generation, now)
     over = inputs.outcome is not None
-    taken = take_report(status, conditions, observed, now, settings, over=over)
+    status, conditions = take_report(job, observed, status, conditions, settings, over=over)
     # Determine the phase, and why the job does not run.
     phase = _phase(inputs, roles, now)
     blocked = find_blocked_reason(job, observed, counts, inputs.rejection, now, settings)
     if blocked.reason in ("", WAITING) and not over:
         blocked = find_silence(observed, now, settings) or blocked
     # Set the conditions and the message.
-    conditions = _conditions(taken.conditions, inputs, taken.status, phase, blocked)
-    return taken.status.model_copy(
+    conditions = _conditions(conditions, inputs, status, phase, blocked)
+    return status.model_copy(
         update={
             "phase": phase,
             "message": clip(_message(inputs, phase, blocked), MESSAGE_BYTES_MAX),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from rltraining_api.bottleneck import find_bottleneck
 from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
-from rltraining_api.evaluation import EvaluationStatus
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
 from rltraining_api.stores import is_below, store_of
@@ -47,39 +45,29 @@ def is_report_due(status: Status, now: datetime, settings: Settings) -> bool:
     return due is None or due <= now
 
 
-@dataclass(frozen=True)
-class Taken:
-    """A status and conditions with the content of a report."""
-
-    status: Status
-    conditions: Conditions
-
-
 def take_report(
+    job: RLTrainingJob,
+    observed: Observed,
     status: Status,
     conditions: Conditions,
-    observed: Observed,
-    now: datetime,
     settings: Settings,
     *,
     over: bool,
-) -> Taken:
-    """Copies the report of the first learner into the status. Progress decreases only if a learner
-    reports that after it has restored its state, not while it starts.
+) -> tuple[Status, Conditions]:
+    """Copies the report of the first learner into the status and the conditions. Progress decreases only
+    if a learner reports that after it has restored its state, not while it starts.
 
     Copies the report in a termination message, and the report of a running learner if it is due or
     the job is `over`.
     """
     # Skip missing reports, and reports that are not due.
-    report = report_of_first_learner(observed)
+    report, now = report_of_first_learner(observed), conditions.now
     lives = observed.report is not None
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
-        return Taken(status, conditions)
+        return status, conditions
     # Copy the reported conditions and fields.
-    if observed.job:
-        report = _without_foreign_uris(report, observed.job)
     lifted = conditions.lift(report.conditions)
-    update = {} if report.state == "Starting" else _fields(report, status, lives)
+    update = {} if report.state == "Starting" else _fields(report, status, store_of(job), lives)
     # Record when the report changed, and when training advanced.
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
     if lives and news:
@@ -89,10 +77,10 @@ def take_report(
         update["progress_time"] = now
     status = status.model_copy(update=update)
     # Name the bottleneck according to the copied progress.
-    if observed.job and "progress" in update:
-        bottleneck = find_bottleneck(observed.job.model_copy(update={"status": status}), settings.cores)
+    if "progress" in update:
+        bottleneck = find_bottleneck(job.model_copy(update={"status": status}), settings.cores)
         status = status.model_copy(update={"bottleneck": bottleneck})
-    return Taken(status, lifted)
+    return status, lifted
 
 
 def find_silence(observed: Observed, now: datetime, settings: Settings) -> BlockedReason | None:
@@ -120,42 +108,32 @@ def find_silence(observed: Observed, now: datetime, settings: Settings) -> Block
     return UNREACHABLE_LOCALLY if settings.one_machine else UNREACHABLE
 
 
-def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any]:
-    checkpoint = report.checkpoint
+def _fields(report: LearnerReport, status: Status, store: str, lives: bool) -> dict[str, Any]:
+    checkpoint, evaluation = report.checkpoint, report.evaluation
+    if evaluation is not None:
+        best_policy = _policy(evaluation.best_policy_uri, store)
+        evaluation = evaluation.model_copy(update={"best_policy_uri": best_policy})
     curve = report.curve if lives else joined(status.curve, report.curve, _steps(report))
     return {
         "preset": report.preset or status.preset,
         "progress": report.progress,
         "curve": curve,
         "replay": report.replay or status.replay,
-        "evaluation": _evaluation(report.evaluation, status.evaluation),
-        "checkpoint": checkpoint if checkpoint and _bearable(checkpoint.uri) else status.checkpoint,
-        "policy_uri": _bearable(report.policy_uri) or status.policy_uri,
+        "evaluation": evaluation or status.evaluation,
+        "checkpoint": checkpoint if checkpoint and _fits(checkpoint.uri) else status.checkpoint,
+        "policy_uri": _policy(report.policy_uri, store) or status.policy_uri,
         "warnings": tuple(map(_warning, report.warnings)),
     }
 
 
-def _without_foreign_uris(report: LearnerReport, job: RLTrainingJob) -> LearnerReport:
-    """Removes URIs of policies outside the job's storage, which would make clients read there."""
-    store, evaluation = store_of(job), report.evaluation
-    if report.policy_uri and not is_below(report.policy_uri, store):
-        report = report.model_copy(update={"policy_uri": None})
-    if evaluation and evaluation.best_policy_uri and not is_below(evaluation.best_policy_uri, store):
-        evaluation = evaluation.model_copy(update={"best_policy_uri": None})
-    return report.model_copy(update={"evaluation": evaluation})
+def _policy(uri: str | None, store: str) -> str | None:
+    """Returns the URI of a policy, or None if it is too long, or outside the job's storage, where clients
+    must not read."""
+    return uri if uri and _fits(uri) and is_below(uri, store) else None
 
 
-def _evaluation(reported: EvaluationStatus | None, known: EvaluationStatus | None) -> EvaluationStatus | None:
-    """Returns the reported evaluations without a URI that is too long, or the known evaluations if
-    none are reported."""
-    if reported is None:
-        return known
-    return reported.model_copy(update={"best_policy_uri": _bearable(reported.best_policy_uri)})
-
-
-def _bearable(uri: str | None) -> str | None:
-    """Returns the URI if there is one and it is not too long."""
-    return uri if uri and json_bytes(uri) <= URI_BYTES_MAX else None
+def _fits(uri: str) -> bool:
+    return bool(uri) and json_bytes(uri) <= URI_BYTES_MAX
 
 
 def _warning(warning: Warning) -> str:
