@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rltraining_api.curve import thinned
 from rltraining_api.files import read_regular
@@ -15,20 +14,10 @@ from rltraining import workdir
 from rltraining.history import Row, number
 from rltraining.report.figures import POINTS_MAX, Figure
 from rltraining.report.svg import Line, draw
+from rltraining.trust.audit import Finding
 from rltraining.trust.disturbances import Kind, Occurrence, kinds
 
 BYTES_MAX = 64 << 20
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A rule of the audit, and its result."""
-
-    name: str
-    about: str
-    state: str
-    """`ok`, `bad` or `-`."""
-    violations: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +26,7 @@ class Disturbances:
 
     figures: tuple[Figure, ...]
     kinds: tuple[Kind, ...]
-    rules: tuple[Rule, ...]
+    audit: tuple[Finding, ...]
     left_out: int
     """Older occurrences that are not drawn."""
 
@@ -51,7 +40,9 @@ def read(folder: Path, rows: Sequence[Row]) -> Disturbances | None:
         return Disturbances(
             figures=(*_over_return(shown, rows), *_recoveries(shown)),
             kinds=tuple(kinds(occurrences)),
-            rules=tuple(map(_rule, record["audit"])),
+            audit=tuple(
+                Finding(**each | {"violations": tuple(each["violations"])}) for each in record["audit"]
+            ),
             left_out=len(occurrences) - len(shown),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
@@ -90,9 +81,3 @@ def _recoveries(occurrences: Sequence[Occurrence]) -> Sequence[Figure]:
         return ()
     title = "Seconds from a kill until the process was ready again"
     return (Figure(title, draw("chaos-recovery", title, lines, x_label="seconds of the run", dots=True)),)
-
-
-def _rule(finding: Mapping[str, Any]) -> Rule:
-    violations = tuple(finding["violations"])
-    state = "bad" if violations else "ok" if finding["has_evidence"] else "-"
-    return Rule(finding["rule"], finding["about"], state, violations)

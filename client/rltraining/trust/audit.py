@@ -29,6 +29,11 @@ class Finding(NamedTuple):
     has_evidence: bool = True
     """Whether the records had something to check."""
 
+    @property
+    def state(self) -> str:
+        """`ok`, `bad`, or `-` without evidence."""
+        return "bad" if self.violations else "ok" if self.has_evidence else "-"
+
 
 def audit(folder: Path) -> int:
     """Prints a line for each rule, and its violations. Returns the exit code."""
@@ -40,10 +45,8 @@ def audit(folder: Path) -> int:
 def print_findings(findings: list[Finding]) -> None:
     width = max(len(found.rule) for found in findings)
     for found in findings:
-        state = "bad" if found.violations else "ok " if found.has_evidence else "-  "
-        say(
-            f"{state}  {found.rule:{width}}  {found.about}{'' if found.has_evidence else ': no records of it'}"
-        )
+        unchecked = "" if found.has_evidence else ": no records of it"
+        say(f"{found.state:<3}  {found.rule:{width}}  {found.about}{unchecked}")
         for violation in found.violations[:SHOWN_MAX]:
             say(f"     {'':{width}}  {violation}")
         if (more := len(found.violations) - SHOWN_MAX) > 0:
