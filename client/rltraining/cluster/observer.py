@@ -129,16 +129,18 @@ class ClusterObserver:
             self._job, self._heard = job, time.monotonic()
 
     def _take_pods(self, objects: Objects) -> None:
-        pods = [Pod(item) for item in objects.values() if _is_member(item)]
-        self._pods = tuple(sorted(pods, key=lambda pod: (pod.role, pod.index)))
+        self._pods = member_pods(objects.values())
 
     def _take_events(self, objects: Objects) -> None:
         uid = self._job.metadata.uid
         self._events = [item for item in objects.values() if item["involvedObject"].get("uid") == uid]
 
 
-def _is_member(pod: Json) -> bool:
-    return {LABEL_ROLE, LABEL_INDEX} <= (pod["metadata"].get("labels") or {}).keys()
+def member_pods(objects: Iterable[Json]) -> tuple[Pod, ...]:
+    """Returns the pods of members, learners first. Users can create other pods with the job's label."""
+    labels = {LABEL_ROLE, LABEL_INDEX}
+    pods = [Pod(item) for item in objects if labels <= (item["metadata"].get("labels") or {}).keys()]
+    return tuple(sorted(pods, key=lambda pod: (pod.role, pod.index)))
 
 
 def _start(job: RLTrainingJob) -> datetime:

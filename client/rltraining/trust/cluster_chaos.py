@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import LABEL_ROLE
+from rltraining_operator.observe.observed import Pod
 
+from rltraining.cluster.observer import member_pods
 from rltraining.commands import INTERRUPTED
 from rltraining.errors import Exit, UsageError
 from rltraining.printable import say
+from rltraining.sdk.api import Json
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import ClusterUnreachableError, JobDeletedError, ServerError
 from rltraining.sdk.timing import Patience
@@ -23,15 +24,20 @@ from rltraining.units import clock
 PAUSE_SECONDS = 1.0
 """Time between two looks at the job."""
 
-Pod = dict[str, Any]
 
+@dataclass
+class _Timer:
+    """When a disturbance is due next."""
 
-@dataclass(frozen=True)
-class _Wait:
-    """A deleted pod whose successor is not ready yet."""
+    disturbance: Disturbance
+    chance: random.Random
+    due: float = field(init=False)
 
-    occurrence: Occurrence
-    uid: str
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.due = time.monotonic() + self.disturbance.next_in(self.chance)
 
 
 def chaos(
@@ -67,7 +73,8 @@ class Disturbing:
         self._client, self._name = client, name
         self._uid = client.get(name).metadata.uid
         self._patience = Patience(client.jobs.api.timing)
-        self._waits: dict[str, _Wait] = {}
+        self._waits: dict[str, tuple[Occurrence, str]] = {}
+        """Deleted pods whose successors are not ready yet, and their uids, by name."""
         self._began = time.monotonic()
 
     def run(self, disturbances: Sequence[Disturbance], limit: float | None) -> RLTrainingJob:
@@ -75,8 +82,7 @@ class Disturbing:
 
         Raises JobDeletedError, and the error of an API server that does not answer for too long.
         """
-        chances: list[random.Random] = []
-        due: list[float] = []
+        timers: list[_Timer] = []
         end: float | None = None
         while True:
             try:
@@ -89,13 +95,11 @@ class Disturbing:
                 if end is not None and now >= end and recovered:
                     return job
                 # Begin when the job learns.
-                if not due and job.status.progress.environment_steps:
-                    chances = [random.Random(f"{job.spec.seed} {n}") for n in range(len(disturbances))]
-                    due = [
-                        now + each.next_in(chance) for each, chance in zip(disturbances, chances, strict=True)
-                    ]
+                if not timers and job.status.progress.environment_steps:
+                    chances = (random.Random(f"{job.spec.seed} {n}") for n in range(len(disturbances)))
+                    timers = list(map(_Timer, disturbances, chances))
                     end = None if limit is None else now + limit
-                self._disturb(disturbances, chances, due, end)
+                self._disturb([timer for timer in timers if timer.due <= now and (end is None or now < end)])
                 self._patience.succeeded()
             except (ServerError, ClusterUnreachableError) as error:
                 self._patience.failed(error)
@@ -107,59 +111,39 @@ class Disturbing:
             raise JobDeletedError(f"job {self._name} was deleted, and created again")
         return job
 
-    def _disturb(
-        self,
-        disturbances: Sequence[Disturbance],
-        chances: Sequence[random.Random],
-        due: list[float],
-        end: float | None,
-    ) -> None:
-        """Deletes the pods that are due, and notes which pods are ready again."""
-        now = time.monotonic()
-        is_due = [now >= moment and (end is None or now < end) for moment in due]
-        if not self._waits and not any(is_due):
+    def _disturb(self, due: Sequence[_Timer]) -> None:
+        """Deletes a pod for each of these timers, and notes which pods are ready again."""
+        if not self._waits and not due:
             return
-        pods = {pod["metadata"]["name"]: pod for pod in self._client.jobs.pods(self._name) if self._owns(pod)}
+        pods = {pod.name: pod for pod in member_pods(filter(self._owns, self._client.jobs.pods(self._name)))}
         self._note_recoveries(pods)
-        for number, (disturbance, chance) in enumerate(zip(disturbances, chances, strict=True)):
-            if is_due[number]:
-                due[number] = time.monotonic() + disturbance.next_in(chance)
-                self._kill(disturbance.role, pods, chance)
+        for timer in due:
+            timer.restart()
+            self._kill(timer.disturbance.role, pods, timer.chance)
 
-    def _owns(self, pod: Pod) -> bool:
+    def _owns(self, pod: Json) -> bool:
         return any(owner["uid"] == self._uid for owner in pod["metadata"].get("ownerReferences") or ())
 
-    def _kill(self, role: str, pods: dict[str, Pod], chance: random.Random) -> None:
+    def _kill(self, role: str, pods: Mapping[str, Pod], chance: random.Random) -> None:
         """Deletes a random pod that is ready, without a grace period."""
-        names = [
-            name
-            for name, pod in pods.items()
-            if pod["metadata"]["labels"][LABEL_ROLE] == role and _ready(pod)
-        ]
+        names = sorted(name for name, pod in pods.items() if pod.role == role and pod.ready)
         if not names:
             return
-        name = chance.choice(sorted(names))
-        uid = pods[name]["metadata"]["uid"]
-        if not self._client.jobs.delete_pod(name, uid):
+        name = chance.choice(names)
+        if not self._client.jobs.delete_pod(name, pods[name].uid):
             return
         occurrence = Occurrence(time.monotonic() - self._began, time.time(), "kill", role, name)
         self.occurrences.append(occurrence)
-        self._waits[name] = _Wait(occurrence, uid)
+        self._waits[name] = occurrence, pods[name].uid
         self._say(f"deleted {name}")
 
-    def _note_recoveries(self, pods: dict[str, Pod]) -> None:
-        for name, wait in list(self._waits.items()):
+    def _note_recoveries(self, pods: Mapping[str, Pod]) -> None:
+        for name, (occurrence, uid) in list(self._waits.items()):
             pod = pods.get(name)
-            if pod is not None and pod["metadata"]["uid"] != wait.uid and _ready(pod):
-                seconds = time.monotonic() - self._began - wait.occurrence.seconds
-                wait.occurrence.recovery_seconds = seconds
+            if pod is not None and pod.uid != uid and pod.ready:
+                seconds = occurrence.recovery_seconds = time.monotonic() - self._began - occurrence.seconds
                 del self._waits[name]
                 self._say(f"{name} is ready again after {seconds:.1f} s")
 
     def _say(self, text: str) -> None:
         say(f"{clock(time.monotonic() - self._began)}  chaos: {text}")
-
-
-def _ready(pod: Pod) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
