@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,10 +44,21 @@ class Section:
     figures: tuple[Figure, ...]
 
 
-SECTIONS: Mapping[str, tuple[FigureSpec, ...]] = {
+EVALUATION = "Evaluation"
+"""The section about points that report an evaluation. All others are about all points."""
+SECTIONS: dict[str, tuple[FigureSpec, ...]] = {
     "Return": (
         FigureSpec("Mean return over steps", ("meanReturn",), STEPS, has_goal=True),
         FigureSpec("Mean return over time", ("meanReturn",), has_goal=True),
+    ),
+    EVALUATION: (
+        FigureSpec(
+            "Return of evaluations: mean, lowest and highest",
+            ("evaluation/return", "evaluation/min", "evaluation/max"),
+            EVALUATED_STEP,
+            has_goal=True,
+        ),
+        FigureSpec("Mean length of evaluation episodes, in steps", ("evaluation/length",), EVALUATED_STEP),
     ),
     "Speed and lag": (
         FigureSpec("Environment steps a second", ("stepsPerSecond",)),
@@ -74,17 +85,6 @@ SECTIONS: Mapping[str, tuple[FigureSpec, ...]] = {
 LOSS = "loss/"
 
 
-EVALUATION = (
-    FigureSpec(
-        "Return of evaluations: mean, lowest and highest",
-        ("evaluation/return", "evaluation/min", "evaluation/max"),
-        EVALUATED_STEP,
-        has_goal=True,
-    ),
-    FigureSpec("Mean length of evaluation episodes, in steps", ("evaluation/length",), EVALUATED_STEP),
-)
-
-
 def sections(
     rows: Sequence[Row],
     goal: float | None,
@@ -99,26 +99,14 @@ def sections(
         evaluations: Points that report an evaluation.
         evaluation_goal: Mean return of `stop.evaluation`.
     """
-    made = _sections({"Return": SECTIONS["Return"]}, rows, goal)
-    made += _sections({"Evaluation": EVALUATION}, evaluations, evaluation_goal)
-    others = {title: specs for title, specs in SECTIONS.items() if title != "Return"}
-    made += _sections(others | {"Loss": tuple(_loss(rows))}, rows, None)
+    made = []
+    for title, specs in (SECTIONS | {"Loss": tuple(_loss(rows))}).items():
+        points, limit = (evaluations, evaluation_goal) if title == EVALUATION else (rows, goal)
+        shown, name = thinned(points, POINTS_MAX), title.split()[0].lower()
+        drawn = (_figure(f"{name}-{i}", spec, shown, limit) for i, spec in enumerate(specs))
+        if figures := tuple(filter(None, drawn)):
+            made.append(Section(title, figures))
     return tuple(made)
-
-
-def _sections(
-    specs: Mapping[str, Sequence[FigureSpec]], rows: Sequence[Row], goal: float | None
-) -> list[Section]:
-    shown, made = thinned(rows, POINTS_MAX), []
-    for title, of_section in specs.items():
-        figures = [
-            figure
-            for i, spec in enumerate(of_section)
-            if (figure := _figure(f"{title.split()[0].lower()}-{i}", spec, shown, goal))
-        ]
-        if figures:
-            made.append(Section(title, tuple(figures)))
-    return made
 
 
 def _loss(rows: Iterable[Row]) -> Iterator[FigureSpec]:
