@@ -7,14 +7,12 @@ from datetime import datetime
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LocalCluster
 
-from rltraining.snapshot import Eta, EventRow, Snapshot, pod_row
+from rltraining.run_events import from_log, rows
+from rltraining.snapshot import Eta, Snapshot, pod_row
 
 STOPPING = (
     "Stopping: the learner writes a last checkpoint. Press Ctrl-C again to end all processes immediately."
 )
-SUSPENDED = "Suspended"
-"""Reason of the event that follows a signal. It is hidden, because it mentions a field that the
-user has not set."""
 
 
 class Observer:
@@ -33,19 +31,5 @@ class Observer:
         notice = STOPPING if signal is not None and pods else ""
         job = self._cluster.job(self._key)
         eta = self._eta.update(elapsed, job.status.progress.percent)
-        rows = tuple(map(pod_row, pods))
-        return Snapshot(job, elapsed, rows, self._events(), eta, notice, signal)
-
-    def _events(self) -> tuple[EventRow, ...]:
-        newest_last = sorted(self._cluster.events, key=lambda stored: stored.last)
-        return tuple(
-            EventRow(
-                seconds=max(0.0, (stored.last - self._started).total_seconds()),
-                type=stored.event.type,
-                reason=stored.event.reason,
-                message=stored.event.message,
-                count=stored.count,
-            )
-            for stored in newest_last
-            if stored.event.reason != SUSPENDED
-        )
+        events = rows(from_log(self._cluster.events), self._started)
+        return Snapshot(job, elapsed, tuple(map(pod_row, pods)), events, eta, notice, signal)

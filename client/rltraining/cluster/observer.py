@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import CONTROLLER_NAME, LABEL_INDEX, LABEL_ROLE
 from rltraining_operator.observe.observed import Pod
-from rltraining_operator.observe.pod_view import parse_time
 
 from rltraining.errors import ClientError
+from rltraining.run_events import RunEvent, from_api, rows
 from rltraining.sdk.api import Json, Refused
 from rltraining.sdk.errors import JobDeletedError
 from rltraining.sdk.jobs import Jobs
 from rltraining.sdk.waiting import typed
 from rltraining.sdk.watching import Watched
-from rltraining.snapshot import Eta, EventRow, Snapshot, pod_row
+from rltraining.snapshot import Eta, Snapshot, pod_row
 
 Objects = Mapping[str, Json]
 UNSEEN_SECONDS = 20.0
@@ -48,7 +48,7 @@ class ClusterObserver:
         self._job = typed(jobs.get(name))
         self._heard = time.monotonic()  # time of the last change of the job
         self._pods: tuple[Pod, ...] = ()
-        self._events: Iterable[Json] = ()
+        self._events: list[RunEvent] = []
         self._notices: dict[str, str] = {}
         self._error: ClientError | None = None
         self._closed = threading.Event()
@@ -79,7 +79,7 @@ class ClusterObserver:
         notice = next(filter(None, self._notices.values()), silence)
         eta = self._eta.update(elapsed, job.status.progress.percent)
         pods = tuple(map(pod_row, self._pods))
-        return Snapshot(job, elapsed, pods, _rows(self._events, self._began), eta, notice)
+        return Snapshot(job, elapsed, pods, rows(self._events, self._began), eta, notice)
 
     def _silent(self) -> str:
         """Returns a notice if a running job has not changed for long, or an empty string."""
@@ -132,8 +132,7 @@ class ClusterObserver:
         self._pods = member_pods(objects.values())
 
     def _take_events(self, objects: Objects) -> None:
-        uid = self._job.metadata.uid
-        self._events = [item for item in objects.values() if item["involvedObject"].get("uid") == uid]
+        self._events = from_api(objects.values(), self._job.metadata.uid)
 
 
 def member_pods(objects: Iterable[Json]) -> tuple[Pod, ...]:
@@ -153,29 +152,3 @@ def _unseen(job: RLTrainingJob, now: datetime) -> str:
     if job.status.observed_generation is not None or elsewhere not in (None, CONTROLLER_NAME) or not created:
         return ""
     return UNSEEN if (now - created).total_seconds() > UNSEEN_SECONDS else ""
-
-
-def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
-    """Returns the events, oldest first, including events from before the job was resumed."""
-    dated = [(when, event) for event in events if (when := event_time(event)) is not None]
-    return tuple(
-        EventRow(
-            seconds=max(0.0, (when - began).total_seconds()),
-            type=str(event.get("type") or "Normal"),
-            reason=str(event.get("reason") or ""),
-            message=str(event.get("message") or ""),
-            count=event_count(event),
-        )
-        for when, event in sorted(dated, key=lambda pair: pair[0])
-    )
-
-
-def event_count(event: Json) -> int:
-    """Returns how often the event occurred."""
-    return int(event.get("count") or (event.get("series") or {}).get("count") or 1)
-
-
-def event_time(event: Json) -> datetime | None:
-    """Returns when the event last occurred."""
-    last = event.get("lastTimestamp") or (event.get("series") or {}).get("lastObservedTime")
-    return parse_time(last or event.get("eventTime") or event["metadata"].get("creationTimestamp"))

@@ -15,10 +15,9 @@ from rltraining_operator.local import read_events
 from rltraining_operator.local.events import EVENTS_FILE
 
 from rltraining import history, jobfile, workdir
-from rltraining.cluster.observer import event_count, event_time
 from rltraining.errors import ClientError, UsageError
 from rltraining.history import Row
-from rltraining.observer import SUSPENDED
+from rltraining.run_events import RunEvent, from_api, from_log
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.waiting import typed
 from rltraining.summary import shown
@@ -28,18 +27,6 @@ NOT_IN_API = (
     "Policy lag, terms of the loss and the counters are not in the cluster's API, so they are missing here: the run's "
     "progress.jsonl and tensorboard/ have them, and Prometheus where it reads the learner's metrics."
 )
-
-
-@dataclass(frozen=True)
-class RunEvent:
-    """An event of the run."""
-
-    time: datetime
-    type: str
-    """`Normal`, `Warning` or `Condition`."""
-    reason: str
-    message: str
-    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,16 +72,11 @@ def of_folder(folder: Path) -> Source:
     rows = history.read(folder)
     if not rows:
         rows = _rows(job.status.curve)
+    events: list[RunEvent] = []
     try:
-        log = read_events(folder)
+        events = from_log(read_events(folder))
     except OSError as error:
-        log = ()
         missing.append(f"{EVENTS_FILE} cannot be read: {error.strerror}.")
-    events = [
-        RunEvent(stored.last, stored.event.type, stored.event.reason, stored.event.message, stored.count)
-        for stored in log
-        if stored.event.reason != SUSPENDED
-    ]
     policy = folder / "policy"
     return Source(
         job=job,
@@ -116,21 +98,10 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
     missing = [NOT_IN_API]
     events: list[RunEvent] = []
     try:
-        raw = client.jobs.events(name)
+        events = from_api(client.jobs.events(name), job.metadata.uid)
     except ClientError as error:
         missing.append(f"Events could not be read: {error}.")
     else:
-        events = [
-            RunEvent(
-                time=when,
-                type=str(event.get("type") or "Normal"),
-                reason=str(event.get("reason") or ""),
-                message=str(event.get("message") or ""),
-                count=event_count(event),
-            )
-            for event in raw
-            if event["involvedObject"].get("uid") == job.metadata.uid and (when := event_time(event))
-        ]
         missing.append("A cluster forgets Events, after an hour by default: older ones are missing.")
     policy, no_policy = _policy(job)
     return Source(

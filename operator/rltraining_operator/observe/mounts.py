@@ -76,11 +76,15 @@ def _first_look(pod: Pod) -> datetime | None:
     return None if since is None else since + timedelta(seconds=EVENTS_AFTER_SECONDS)
 
 
-def _time(event: Mapping[str, Any]) -> datetime:
+def event_time(event: Mapping[str, Any]) -> datetime | None:
     """Returns when an event occurred last. The two APIs for events use different fields."""
     series = event.get("series") or {}
     last = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return parse_time(last or event["metadata"].get("creationTimestamp")) or NEVER
+    return parse_time(last or event["metadata"].get("creationTimestamp"))
+
+
+def _time(event: Mapping[str, Any]) -> datetime:
+    return event_time(event) or NEVER
 
 
 def _clean(message: str, pod: Pod) -> str:
