@@ -40,7 +40,7 @@ from rltraining_api.policy_lag import (
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
-from rltraining.units import plural
+from rltraining.units import aligned, plural
 from rltraining.why import state_of, unknown
 
 DEFAULT = (1, 2, 4, 8, 16, 32, 64)
@@ -81,10 +81,7 @@ def plan(target: str, samplers: str | None, client: Callable[[], RLTrainingClien
         "MB/s received",
         "MB/s sent",
     )
-    lines = [head, *map(_cells, predictions)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        say("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+    say(aligned([head, *map(_cells, predictions)], gap="  "))
     # Name the limits of the model.
     processes, cores, credits = (
         job.spec.learner.replicas + count,

@@ -1,6 +1,8 @@
-"""Formats numbers for people."""
+"""Formats numbers and tables for people."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def clock(seconds: float) -> str:
@@ -44,3 +46,16 @@ def score(number: float | None, mean: float | None = None) -> str:
 def plural(number: int, noun: str) -> str:
     """Formats a number with a noun, such as `1 restart` or `2 restarts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: int = 0, gap: str = "   ") -> str:
+    """Formats rows of cells as a table. Aligns the first `left` columns to the left, and figures to the
+    right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        gap.join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

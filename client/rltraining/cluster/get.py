@@ -11,8 +11,7 @@ from rltraining_api.names import GROUP, SINGULAR
 from rltraining.printable import one_line, printable, say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.jobs import as_list, own_name
-
-GAP = "   "
+from rltraining.units import aligned
 
 
 def get(client: RLTrainingClient, name: str, output: str, selector: str, *, everywhere: bool) -> None:
@@ -53,10 +52,7 @@ def render(table: dict[str, Any], *, wide: bool = False, namespaces: bool = Fals
     if namespaces:
         spaces = ["NAMESPACE", *(str(row["object"]["metadata"].get("namespace")) for row in table["rows"])]
         rows = [[space, *row] for space, row in zip(spaces, rows, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned(rows, left=len(rows[0]))
 
 
 def _cell(value: Any) -> str:

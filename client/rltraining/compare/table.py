@@ -13,9 +13,8 @@ from rltraining.compare.estimates import Estimate, Interval, estimates
 from rltraining.compare.result import Result
 from rltraining.compare.row import Row, Spread
 from rltraining.sweep.names import short_paths, text
-from rltraining.units import plural, score, short
+from rltraining.units import aligned, plural, score, short
 
-GAP = "   "
 Format = Callable[[float], str]
 
 
@@ -48,7 +47,7 @@ def table(rows: Sequence[Row]) -> str:
                 _figure(row.rate, short),
             ]
         )
-    return _aligned(lines, left=len(names))
+    return aligned(lines, left=len(names))
 
 
 def estimates_table(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
@@ -67,7 +66,7 @@ def estimates_table(rows: Sequence[Row], found: Sequence[Estimate | None]) -> st
         difference = "-" if estimate.difference is None else _difference(estimate.difference)
         seeds = str(row.mean_return.n if row.mean_return else 0)
         lines.append([*point, seeds, iqm, f"{low} to {high}", better, *[difference] * has_pairs])
-    return _aligned(lines, left=len(names))
+    return aligned(lines, left=len(names))
 
 
 def as_csv(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
@@ -143,18 +142,6 @@ def _figure(spread: Spread | None, form: Format) -> str:
     if spread is None:
         return "-"
     return form(spread.mean) if spread.std is None else f"{form(spread.mean)} ± {form(spread.std)}"
-
-
-def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
-    """Aligns the first columns to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        GAP.join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
 
 
 def _point(row: Row, estimate: Estimate | None) -> dict[str, Any]:

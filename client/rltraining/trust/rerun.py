@@ -16,7 +16,7 @@ from rltraining import workdir
 from rltraining.errors import ClientError, Exit, UsageError
 from rltraining.jobfile import JobFile, load, load_from
 from rltraining.printable import say
-from rltraining.units import plural
+from rltraining.units import aligned, plural
 
 ROWS = 10
 """Number of updates, evenly spaced, for which terms are printed."""
@@ -91,19 +91,13 @@ def _print_terms(terms: Sequence[tuple[int, Mapping[str, float]]]) -> None:
     """Prints a table of some updates."""
     step = max(1, -(-len(terms) // ROWS))
     rows = [*terms[:-1:step], *terms[-1:]]
-    names = list(rows[-1][1]) if rows else []
-    widths = [max(len(name), 10) for name in names]
-    if rows:
-        say(
-            " ".join(
-                [f"{'update':>8}", *(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))]
-            )
-        )
+    if not rows:
+        return
+    names = list(rows[-1][1])
+    lines = [["update", *names]]
     for update, some in rows:
-        numbers = (
-            f"{some.get(name, float('nan')):>{width}.4g}" for name, width in zip(names, widths, strict=True)
-        )
-        say(" ".join([f"{update:>8,}", *numbers]))
+        lines.append([f"{update:,}", *(f"{some.get(name, float('nan')):.4g}" for name in names)])
+    say(aligned(lines))
 
 
 def _find_user_code(job: JobFile, scratch: Path) -> None:
