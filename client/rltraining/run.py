@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -66,14 +67,8 @@ def run(options: RunOptions) -> int:
         raise UsageError("--parallel: is for sweeps: add --sweep or --seeds")
     # Lock the folder, and save the manifest.
     folder, file = _prepare(options)
-    with workdir.held(folder, mode), ExitStack() as logged:
-        if mode == "resume":
-            check_same_algorithm(file, folder)
-            check_not_succeeded(file, folder)
+    with prepared(file, folder, mode), ExitStack() as logged:
         with workdir.written(folder):
-            if mode == "overwrite":
-                workdir.clear(folder)
-            file.save(folder / workdir.JOB_FILE)
             logged.enter_context(logging_to(folder / "logs" / "rltrain.log"))
         print_line(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}", sys.stdout)
         # Train, then print a summary and draw the curve.
@@ -83,6 +78,36 @@ def run(options: RunOptions) -> int:
         finally:
             display.close()
         return _finish(last, folder, options)
+
+
+@contextmanager
+def prepared(file: JobFile, folder: Path, mode: Mode) -> Iterator[None]:
+    """Locks the folder of a run and writes the manifest into it. Raises UsageError if the folder cannot be
+    used in this mode."""
+    with workdir.held(folder, mode):
+        if mode == "resume" and (before := workdir.last_state(folder)) is not None:
+            _check_continues(before, file.job, folder)
+        with workdir.written(folder):
+            if mode == "overwrite":
+                workdir.clear(folder)
+            file.save(folder / workdir.JOB_FILE)
+        yield
+
+
+def _check_continues(before: RLTrainingJob, job: RLTrainingJob, folder: Path) -> None:
+    """Raises UsageError if a run of another algorithm, whose checkpoints cannot be loaded, would be
+    continued, or one that has met its stop rule already."""
+    begun, wanted = before.spec.algorithm.name, job.spec.algorithm.name
+    if begun != wanted:
+        raise UsageError(
+            f"--resume: {summary.shown(folder)} was started with {begun}, and {wanted} cannot use its checkpoints: "
+            "choose another --workdir"
+        )
+    if before.status.phase == "Succeeded" and before.spec.stop == job.spec.stop:
+        raise UsageError(
+            f"this run has succeeded already ({before.status.message}); "
+            f"to continue training, change the rule: --set stop.{met_rule(before) or 'environmentSteps'}=..."
+        )
 
 
 def _resumes_sweep(options: RunOptions) -> bool:
@@ -131,32 +156,6 @@ def _prepare(options: RunOptions) -> tuple[Path, JobFile]:
         now = datetime.now().astimezone()
         folder = workdir.newest(name) if options.resume else workdir.create_default(name, now)
     return folder, loaded
-
-
-def check_same_algorithm(file: JobFile, folder: Path) -> None:
-    """Raises UsageError if the folder's run has another algorithm, which cannot load its checkpoints."""
-    before = workdir.last_state(folder)
-    if before is None:
-        return
-    begun, wanted = before.spec.algorithm.name, file.job.spec.algorithm.name
-    if begun != wanted:
-        raise UsageError(
-            f"--resume: {summary.shown(folder)} was started with {begun}, and {wanted} cannot use its checkpoints: "
-            "choose another --workdir"
-        )
-
-
-def check_not_succeeded(file: JobFile, folder: Path) -> None:
-    """Raises UsageError if the folder's run has met its stop rule already."""
-    before = workdir.last_state(folder)
-    if before is None:
-        return
-    if before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
-        return
-    raise UsageError(
-        f"this run has succeeded already ({before.status.message}); "
-        f"to continue training, change the rule: --set stop.{met_rule(before) or 'environmentSteps'}=..."
-    )
 
 
 def met_rule(job: RLTrainingJob) -> str | None:

@@ -29,7 +29,7 @@ from rltraining.engine_thread import EngineThread
 from rltraining.errors import ClientError, UsageError
 from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
 from rltraining.local import require_local
-from rltraining.run import check_not_succeeded, check_runs_here, check_same_algorithm, draw
+from rltraining.run import check_runs_here, draw, prepared
 from rltraining.sdk.errors import JobFailedError
 from rltraining.snapshot import Snapshot
 
@@ -144,14 +144,7 @@ def train(
         with _arguments_named():
             file = _job_file(environment, algorithm, environment_steps, samplers, seed, spec or {})
             folder, mode = _folder(file.job.metadata.name, workdir, resume, overwrite)
-            held.enter_context(run_folder.held(folder, mode))
-            if mode == "resume":
-                check_same_algorithm(file, folder)
-                check_not_succeeded(file, folder)
-            with run_folder.written(folder):
-                if mode == "overwrite":
-                    run_folder.clear(folder)
-                file.save(folder / run_folder.JOB_FILE)
+            held.enter_context(prepared(file, folder, mode))
         display = choose(sys.stdout, plain=False) if progress else None
         try:
             last = _follow(file, folder, display, _Callbacks(on_update, on_evaluation))
