@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from rltraining.compare.row import Row
 from rltraining.local import is_installed
@@ -78,10 +78,7 @@ def difference(row: Row, first: Row) -> Interval | None:
     """Estimates the mean difference of two rows from pairs of runs with the same seed. None if there are fewer than two."""
     if len(pairs := _pairs(row, first)) < 2:
         return None
-    from scipy import stats
-
-    low, high = _interval(pairs, lambda values, axis: stats.trim_mean(values, 0.0, axis=axis))
-    return Interval(statistics.fmean(pairs), low, high, len(pairs))
+    return Interval(*_trimmed_mean(pairs, 0.0), len(pairs))
 
 
 def pair_counts(rows: Sequence[Row]) -> list[int]:
@@ -108,29 +105,26 @@ def _by_seed(row: Row) -> dict[int, float]:
 
 def estimate(returns: Sequence[float], first: Sequence[float] = ()) -> Estimate:
     """Returns the estimates of two or more returns, compared with the returns of the first row."""
-    from scipy import stats  # takes a second: imported only if there is something to estimate
+    from scipy import stats
 
-    def interquartile_mean(values: Any, axis: int) -> Any:
-        return stats.trim_mean(values, 0.25, axis=axis)
-
-    low, high = _interval(returns, interquartile_mean)
     # Count the pairs of runs of which the one in the first row is better.
     improvement = None
     if first:
         wins = stats.mannwhitneyu(first, returns, method="asymptotic").statistic
         improvement = float(wins) / (len(first) * len(returns))
-    iqm = float(interquartile_mean(returns, 0))
-    return Estimate(iqm, low, high, improvement)
+    return Estimate(*_trimmed_mean(returns, 0.25), improvement)
 
 
-def _interval(values: Sequence[float], statistic: Callable[..., Any]) -> tuple[float, float]:
-    """Returns the confidence interval of a statistic. Resamples the seeds."""
-    from scipy import stats
+def _trimmed_mean(values: Sequence[float], cut: float) -> tuple[float, float, float]:
+    """Returns the mean without this part of the values at both ends, and the bounds of its confidence
+    interval. Resamples the seeds."""
+    from scipy import stats  # takes a second: imported only if there is something to estimate
 
+    mean = partial(stats.trim_mean, proportiontocut=cut)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal values have an interval of length 0
         interval = stats.bootstrap(
-            (values,), statistic, confidence_level=CONFIDENCE, n_resamples=RESAMPLES,
+            (values,), mean, confidence_level=CONFIDENCE, n_resamples=RESAMPLES,
             method="percentile", vectorized=True, rng=0,
         ).confidence_interval  # fmt: skip
-    return float(interval.low), float(interval.high)
+    return float(mean(values)), float(interval.low), float(interval.high)
