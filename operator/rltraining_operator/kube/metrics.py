@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -29,49 +30,24 @@ class Metrics(Meter):
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        count = partial(Count, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=SECONDS)
         ProcessCollector(registry=registry)
         self.leader = Gauge("rltraining_leader", "Whether this replica leads", registry=registry)
         self.leader.set(0)
-        self._created = Count("rltraining_pods_created", "Pods made", ["role"], registry=registry)
-        self._deleted = Count("rltraining_pods_deleted", "Pods deleted by the operator", registry=registry)
-        self._ends = Count(
-            "rltraining_member_ends",
-            "Ends of pods and containers: failures count against backoffLimit, disruptions do not",
-            ["kind"],
-            registry=registry,
-        )
-        self._finished = Count(
-            "rltraining_jobs_finished", "Jobs that ended", ["result", "algorithm"], registry=registry
-        )
-        self._status_writes = Count("rltraining_status_writes", "Writes of a job's status", registry=registry)
-        self._passes = Histogram(
-            "rltraining_reconcile_seconds", "One pass over one job", buckets=SECONDS, registry=registry
-        )
-        self._waits = Histogram(
-            "rltraining_queue_wait_seconds",
-            "Delay between the time a job is due and its pass",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._errors = Count(
-            "rltraining_reconcile_errors",
-            "Passes that failed and are retried",
-            ["kind"],
-            registry=registry,
-        )
-        self._requests = Count(
-            "rltraining_api_requests",
-            "Requests to the API server",
-            ["verb", "resource", "code"],
-            registry=registry,
-        )
-        self._request_seconds = Histogram(
-            "rltraining_api_request_seconds",
-            "Requests to the API server",
-            ["verb"],
-            buckets=SECONDS,
-            registry=registry,
-        )
+        self._created = count("rltraining_pods_created", "Pods made", ["role"])
+        self._deleted = count("rltraining_pods_deleted", "Pods deleted by the operator")
+        ends = "Ends of pods and containers: failures count against backoffLimit, disruptions do not"
+        self._ends = count("rltraining_member_ends", ends, ["kind"])
+        self._finished = count("rltraining_jobs_finished", "Jobs that ended", ["result", "algorithm"])
+        self._status_writes = count("rltraining_status_writes", "Writes of a job's status")
+        self._passes = histogram("rltraining_reconcile_seconds", "One pass over one job")
+        waits = "Delay between the time a job is due and its pass"
+        self._waits = histogram("rltraining_queue_wait_seconds", waits)
+        errors, requests = "Passes that failed and are retried", "Requests to the API server"
+        self._errors = count("rltraining_reconcile_errors", errors, ["kind"])
+        self._requests = count("rltraining_api_requests", requests, ["verb", "resource", "code"])
+        self._request_seconds = histogram("rltraining_api_request_seconds", requests, ["verb"])
 
     def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """Records a request to the API server."""
