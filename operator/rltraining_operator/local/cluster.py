@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -24,7 +23,6 @@ from rltraining_operator.local.events import EVENTS_FILE, EventLog
 from rltraining_operator.local.network import HOST, Ports
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
-from rltraining_operator.local.silence import SilenceFilter
 from rltraining_operator.local.status_file import StatusFile
 from rltraining_operator.local.store import LocalStore, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
@@ -33,6 +31,7 @@ from rltraining_operator.observe.ask import ask_learner
 from rltraining_operator.observe.mounts import MountFailure
 from rltraining_operator.observe.observed import Observed, Pod
 from rltraining_operator.pods.children import CHILDREN, covers
+from rltraining_operator.settings import UNREACHABLE_SECONDS
 
 CHILD_KINDS = ("Pod", *{child.kind for child in CHILDREN})
 PODS_FOLDER = ".pods"
@@ -61,7 +60,8 @@ class LocalCluster:
         self._pods: dict[str, LocalPod] = {}
         self._deleting: dict[str, asyncio.Task[None]] = {}
         self._subscribers: list[Callable[[Key], None]] = []
-        self._silence = SilenceFilter()
+        self._answered: dict[str, float] = {}
+        """When each learner last answered, by the uid of its pod, on the clock of the event loop."""
         self._key: Key | None = None
         self._closed = False
         self._status_file = StatusFile(self.workdir / "status.json")
@@ -176,7 +176,14 @@ class LocalCluster:
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         answer = await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)
-        return self._silence.apply(pod.uid, answer, time.monotonic())
+        now = asyncio.get_running_loop().time()
+        if answer is not None:
+            self._answered[pod.uid] = now
+            return answer
+        # A learner on a busy machine misses requests. In a run without progress for a minute, because its
+        # environments are slow, it would be unreachable after each of them.
+        lately = now - self._answered.get(pod.uid, float("-inf")) < UNREACHABLE_SECONDS
+        return "awaited" if lately else None
 
     async def mount_failure(self, pod: Pod) -> MountFailure | None:
         return None  # a process has its volumes as folders

@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rltraining_api.contract import LearnerReport
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.log_size import LOG_BYTES_MAX, shorten
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Command, Exit, Process, StartError
-from rltraining_operator.local.silence import SilenceFilter
 from rltraining_operator.local.status_file import StatusFile
 from rltraining_operator.local.store import LocalStore, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity
 from rltraining_operator.observe.pod_view import Pod
-from rltraining_operator.settings import UNREACHABLE_SECONDS
 
 
 def test_backoff() -> None:
@@ -35,17 +32,6 @@ def test_backoff() -> None:
     assert backoff.after(137, "Error", 0.9) == 0.5
     assert backoff.after(137, "OOMKilled", 1) == 30
     assert backoff.after(1, "Error", 61) == 0.5
-
-
-def test_a_learner_is_silent_only_when_it_has_not_answered_for_a_while() -> None:
-    silence, answer = SilenceFilter(), LearnerReport(state="Training")
-    assert silence.apply("a", None, 0.0) is None, "it has never answered"
-    assert silence.apply("a", answer, 1.0) is answer
-    assert silence.apply("a", None, UNREACHABLE_SECONDS) == "awaited"
-    assert silence.apply("b", None, UNREACHABLE_SECONDS) is None, "of another incarnation of the pod"
-    assert silence.apply("a", None, 1.0 + UNREACHABLE_SECONDS) is None
-    assert silence.apply("a", answer, 100.0) is answer
-    assert silence.apply("a", None, 100.5) == "awaited"
 
 
 @pytest.mark.parametrize(
