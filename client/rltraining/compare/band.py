@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from rltraining_api.curve import CurvePoint
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
 
 POINTS = 200
 """Number of points on the common axis."""
@@ -14,46 +17,29 @@ POINTS = 200
 Curve = Sequence[CurvePoint]
 
 
-@dataclass(frozen=True)
-class Band:
-    """Mean and range on a common axis of environment steps."""
+class Band(NamedTuple):
+    """Arrays of the mean and the range of the return, on a common axis of environment steps."""
 
-    steps: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    steps: NDArray[float64]
+    mean: NDArray[float64]
+    low: NDArray[float64]
+    high: NDArray[float64]
 
 
 def band(curves: Sequence[Curve]) -> Band | None:
     """Returns mean, minimum and maximum of the curves, from the latest start to the latest end. A
     curve that ends earlier keeps its last return. Ignores curves without points, and returns None
     if there is no other."""
-    known = [curve for curve in curves if curve]
+    import numpy as np  # only where the band is drawn
+
+    known = [
+        ([point.environment_steps for point in curve], [point.mean_return for point in curve])
+        for curve in curves
+        if curve
+    ]
     if not known:
         return None
-    if len(known) == 1:
-        steps = tuple(float(point.environment_steps) for point in known[0])
-        returns = tuple(point.mean_return for point in known[0])
-        return Band(steps, returns, returns, returns)
-    begin = max(curve[0].environment_steps for curve in known)
-    end = max(curve[-1].environment_steps for curve in known)
-    steps = tuple(begin + (end - begin) * i / (POINTS - 1) for i in range(POINTS))
-    columns = [[at(curve, step) for curve in known] for step in steps]
-    return Band(
-        steps,
-        tuple(sum(column) / len(column) for column in columns),
-        tuple(map(min, columns)),
-        tuple(map(max, columns)),
-    )
-
-
-def at(curve: Curve, step: float) -> float:
-    """Returns the return at a step, by linear interpolation. Constant beyond both ends."""
-    i = bisect_right(curve, step, key=lambda point: point.environment_steps)
-    if i == 0:
-        return curve[0].mean_return
-    if i == len(curve):
-        return curve[-1].mean_return
-    before, after = curve[i - 1], curve[i]
-    share = (step - before.environment_steps) / (after.environment_steps - before.environment_steps)
-    return before.mean_return + share * (after.mean_return - before.mean_return)
+    begin, end = max(steps[0] for steps, _ in known), max(steps[-1] for steps, _ in known)
+    axis = np.linspace(begin, end, POINTS) if len(known) > 1 else np.array(known[0][0], float)
+    returns = np.array([np.interp(axis, steps, means) for steps, means in known])
+    return Band(axis, returns.mean(axis=0), returns.min(axis=0), returns.max(axis=0))

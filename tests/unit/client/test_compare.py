@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from command_line import refused, rltrain, succeeded
-from rltraining.compare.band import POINTS, at, band
+from rltraining.compare.band import POINTS, band
 from rltraining.compare.command import notes
 from rltraining.compare.estimates import Estimate, Interval, estimates
 from rltraining.compare.picture import SHOWN, draw
@@ -199,9 +199,12 @@ learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)      
     assert estimates_table(alone, estimates(alone)) == ""
 
 
-def test_a_curve_is_interpolated_between_its_points_and_keeps_its_ends() -> None:
-    points = curve((10, 0.0), (20, 10.0), (40, 0.0))
-    assert [at(points, step) for step in (0, 10, 15, 20, 35, 40, 99)] == [0, 0, 5, 10, 2.5, 0, 0]
+def test_a_curve_is_interpolated_between_its_points_and_keeps_its_end() -> None:
+    begin, end = 10, 10 + POINTS - 1
+    found = band([curve((begin, 0.0), (20, 10.0), (40, 0.0)), curve((0, 0.0), (end, 0.0))])
+    assert found is not None
+    returns = dict(zip(found.steps.tolist(), found.high.tolist(), strict=True))
+    assert [returns[step] for step in (10, 15, 20, 35, 40, 99)] == [0, 5, 10, 2.5, 0, 0]
 
 
 def test_a_band_goes_from_where_all_have_begun_to_where_the_last_one_ends() -> None:
@@ -213,7 +216,7 @@ def test_a_band_goes_from_where_all_have_begun_to_where_the_last_one_ends() -> N
     assert band([(), ()]) is None
     alone = band([curve((5, 1.0), (7, 2.0))])
     assert alone is not None
-    assert (alone.steps, alone.mean) == ((5, 7), (1.0, 2.0))
+    assert (alone.steps.tolist(), alone.mean.tolist()) == ([5, 7], [1.0, 2.0])
 
 
 def test_a_picture_is_drawn_of_what_has_points(tmp_path: Path) -> None:
