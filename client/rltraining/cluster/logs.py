@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TextIO
 
 from rltraining_api.job import RLTrainingJob
@@ -63,6 +64,11 @@ def _lines(client: RLTrainingClient, options: LogsOptions, index: int) -> Iterat
     )
 
 
+def _prefixed(client: RLTrainingClient, options: LogsOptions, index: int) -> Iterator[str]:
+    for line in _lines(client, options, index):
+        yield f"[{options.role}-{index}] {line}"
+
+
 def _count(job: RLTrainingJob, role: Role) -> int:
     """Returns the wanted number of members of a role. Raises UsageError if the job has no such
     role."""
@@ -78,8 +84,7 @@ def _one_by_one(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]
     count = _count(client.get(options.name), options.role)
     for index in range(count):
         try:
-            for line in _lines(client, options, index):
-                yield _prefixed(options.role, index, line)
+            yield from _prefixed(client, options, index)
         except JobNotFoundError as error:
             missing += error.problems
     if len(missing) == count:
@@ -89,10 +94,14 @@ def _one_by_one(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]
 def _followed(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]:
     """Yields the lines of all pods as they arrive, including members that are added later, also
     after they were removed."""
-    merge: Merge[str] = Merge()
+    merge = Merge()
     followed: set[int] = set()
     ended: set[int] = set()
     away: set[int] = set()
+
+    def lines(index: int) -> Iterator[str]:
+        yield from _prefixed(client, options, index)
+        ended.add(index)
 
     def follow(job: RLTrainingJob) -> None:
         count = _count(job, options.role)
@@ -106,7 +115,7 @@ def _followed(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]:
             some -= again
         for index in sorted(set(range(count)) - followed):
             followed.add(index)
-            merge.add(_source(client, options, index, ended))
+            merge.add(partial(lines, index))
 
     def watch_job() -> Iterator[str]:
         """Adds members, and yields no lines."""
@@ -119,18 +128,3 @@ def _followed(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]:
     follow(client.get(options.name))
     merge.add(watch_job)
     return iter(merge)
-
-
-def _source(
-    client: RLTrainingClient, options: LogsOptions, index: int, ended: set[int]
-) -> Callable[[], Iterator[str]]:
-    def lines() -> Iterator[str]:
-        for line in _lines(client, options, index):
-            yield _prefixed(options.role, index, line)
-        ended.add(index)
-
-    return lines
-
-
-def _prefixed(role: Role, index: int, line: str) -> str:
-    return f"[{role}-{index}] {line}"
