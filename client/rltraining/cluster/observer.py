@@ -53,9 +53,8 @@ class ClusterObserver:
         self._error: ClientError | None = None
         self._closed = threading.Event()
         self._eta = Eta()
-        self._began = _start(
-            self._job
-        )  # kept when the job is resumed, so that all times have the same origin
+        # Kept when the job is resumed, so that all times have the same origin.
+        self._began = _start(self._job)
         self._keep("job", jobs.watched(name), self._take_job, vital=True)
         self._keep("pods", jobs.watched_pods(name), self._take_pods)
         self._keep("events", jobs.watched_events(name), self._take_events)

@@ -216,17 +216,13 @@ class Api:
 
     def _authorization(self) -> dict[str, str]:
         """Returns the current token, because tokens are renewed while the operator runs."""
+        key = self._config.get_api_key_with_prefix
         try:
-            token = self._config.get_api_key_with_prefix(
-                "BearerToken"
-            ) or self._config.get_api_key_with_prefix("authorization")
-        except (
-            Exception
-        ) as error:  # credential plugins and a token file that is being replaced raise any error
+            token = key("BearerToken") or key("authorization")
+        # Credential plugins, and a token file that is being replaced, raise any error.
+        except Exception as error:
             raise UnavailableError(f"no credentials: {error}") from error
-        if token:
-            return {"Authorization": token}
-        return {}
+        return {"Authorization": token} if token else {}
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
         if limit not in self._sessions:

@@ -269,9 +269,8 @@ class KubernetesCluster:
         patched = await self._api.patch(path, "merge", patch, {"fieldManager": self._manager})
         self._rivals.wrote(key)
         self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
-        algorithm = next(
-            iter(patched.get("spec", {}).get("algorithm") or ()), ""
-        )  # an older job may have none
+        # A job that an older operator created may have no algorithm.
+        algorithm = next(iter(patched.get("spec", {}).get("algorithm") or ()), "")
         self._metrics.status_written(old or {}, status, algorithm)
         self._store.put(KIND, patched)
 

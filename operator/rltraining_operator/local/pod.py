@@ -229,11 +229,8 @@ class LocalPod:
             "containerStatuses": [
                 {
                     "name": TRAINER_CONTAINER,
-                    "restartCount": max(
-                        self._starts - 1,
-                        0,
-                        # Failed starts do not count, as for a kubelet.
-                    ),
+                    # Failed starts do not count, as for a kubelet.
+                    "restartCount": max(self._starts - 1, 0),
                     "ready": self._ready,
                     "state": self._state,
                     "lastState": self._last_state,

@@ -42,10 +42,8 @@ GIVE_WAY_PERIOD, GIVE_WAY_TRIES = 0.1, 30
 """Seconds between attempts, and their number. Users other than root may change the priority of a
 session once in this time, all users together."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-ARGUMENTS_START, ARGUMENTS_END = (
-    45,
-    46,
-)  # arg_start and arg_end in /proc/self/stat, counted after the name (proc(5))
+ARGUMENTS_START, ARGUMENTS_END = 45, 46
+"""Places of arg_start and arg_end in /proc/self/stat, counted after the name (proc(5))."""
 
 
 @dataclass(frozen=True)
