@@ -22,8 +22,8 @@ from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, Runt
 from rltraining.display import Display
 from rltraining.errors import UsageError
 from rltraining.jobfile import JOB_NAME, JobFile, load
-from rltraining.observer import Observer
-from rltraining.snapshot import Snapshot
+from rltraining.run_events import from_log, rows
+from rltraining.snapshot import Eta, Snapshot, pod_row
 
 TRAINER = "rltraining_trainer.roles.main:main"
 """Entry point of the trainer. Not imported here, because importing torch is slow and takes
@@ -32,6 +32,9 @@ PERIOD = 0.25
 """Seconds between two snapshots."""
 REPEAT_SECONDS = 1.0
 """Time in which a second SIGTERM or SIGHUP is the same request as the first."""
+STOPPING = (
+    "Stopping: the learner writes a last checkpoint. Press Ctrl-C again to end all processes immediately."
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -102,6 +105,24 @@ async def train_on(
         engine.stop()
         await working
         return last
+
+
+class Observer:
+    """Creates snapshots of a job."""
+
+    def __init__(self, cluster: LocalCluster, key: Key, started: datetime) -> None:
+        self._cluster, self._key, self._started = cluster, key, started
+        self._eta = Eta()
+
+    def snapshot(self, now: datetime, signal: int | None = None) -> Snapshot:
+        """Returns the current state of the job. `signal`: the signal that requested a stop."""
+        elapsed = (now - self._started).total_seconds()
+        pods = self._cluster.pods(self._key)
+        notice = STOPPING if signal is not None and pods else ""
+        job = self._cluster.job(self._key)
+        eta = self._eta.update(elapsed, job.status.progress.percent)
+        events = rows(from_log(self._cluster.events), self._started)
+        return Snapshot(job, elapsed, tuple(map(pod_row, pods)), events, eta, notice, signal)
 
 
 class StopRequest:

@@ -16,8 +16,7 @@ from rltraining.curve import CURVE_FILE
 from rltraining.errors import ClientError
 from rltraining.jobfile import JobFile, load
 from rltraining.log_file import logging_to
-from rltraining.observer import STOPPING
-from rltraining.session import TRAINER, Interrupt, name_code_folder, train_on
+from rltraining.session import STOPPING, TRAINER, Interrupt, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
 from rltraining.sweep import stop_rules
 from rltraining.sweep.display import SweepDisplay
