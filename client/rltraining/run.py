@@ -95,8 +95,8 @@ def prepared(file: JobFile, folder: Path, mode: Mode) -> Iterator[None]:
 
 
 def _check_continues(before: RLTrainingJob, job: RLTrainingJob, folder: Path) -> None:
-    """Raises UsageError if a run of another algorithm, whose checkpoints cannot be loaded, would be
-    continued, or one that has met its stop rule already."""
+    """Raises UsageError if the run in the folder has another algorithm, which cannot load its
+    checkpoints, or has met its stop rule already."""
     begun, wanted = before.spec.algorithm.name, job.spec.algorithm.name
     if begun != wanted:
         raise UsageError(

@@ -74,7 +74,7 @@ class Disturbing:
         self._uid = client.get(name).metadata.uid
         self._patience = Patience(client.jobs.api.timing)
         self._waits: dict[str, tuple[Occurrence, str]] = {}
-        """Deleted pods whose successors are not ready yet, and their uids, by name."""
+        """Deleted pods with their uids, by name, until their successors are ready."""
         self._began = time.monotonic()
 
     def run(self, disturbances: Sequence[Disturbance], limit: float | None) -> RLTrainingJob:

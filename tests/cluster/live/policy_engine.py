@@ -17,7 +17,7 @@ from tests.local_kubernetes.network import BRIDGE
 NAME, NAMESPACE = "kube-network-policies", "kube-system"
 QUEUE = 98
 CHAIN = "KUBE-NETWORK-POLICIES"
-"""A chain whose name begins with KUBE- is removed with the test cluster."""
+"""Chains with names that begin with KUBE- are removed with the test cluster."""
 RULES = [
     {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},

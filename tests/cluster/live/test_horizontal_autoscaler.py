@@ -54,7 +54,7 @@ def test_an_autoscaler_changes_the_number_of_samplers(team: Team) -> None:
 
 
 def _measured_pods(team: Team, job: str) -> set[str]:
-    """Returns the pods whose processor time the autoscaler averages: those that the job's scale selects."""
+    """Returns the pods that the scale of a job selects. The autoscaler averages their processor time."""
     namespace = team.namespace
     scale = team.cluster.read(f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{job}/scale")
     selector = scale["status"]["selector"]

@@ -118,7 +118,7 @@ def test_samplers_do_not_give_way_to_a_sampler() -> None:
 
 @pytest.mark.parametrize(("pod", "replays"), [(LEARNER, 0), ("demo-replay-0", 1)])
 def test_no_sampler_takes_the_room_that_an_ending_learner_leaves_in_the_quota(pod: str, replays: int) -> None:
-    """A pod whose containers have ended no longer counts against the quota, and still exists for a while."""
+    """Once its containers have ended, a pod no longer counts against the quota. It still exists for a while."""
     world = make_world(sampler={"replicas": 3}, **(dedicated(replays) if replays else {}))
     full = AdmissionFailure("QuotaExceeded", "exceeded quota")
     room = len(world.settle().pods) - 1
