@@ -193,6 +193,14 @@ class Pod:
         return parse_time(scheduled.get("lastTransitionTime")) or self.created
 
     @property
+    def awaits_claim(self) -> bool:
+        """Whether the scheduler waits for a volume claim of the pod. Then room on a node is not the
+        problem."""
+        scheduled = self.conditions.get("PodScheduled", {})
+        said = str(scheduled.get("message") or "").lower()
+        return scheduled.get("status") == "False" and "persistentvolumeclaim" in said
+
+    @property
     def unstarted_since(self) -> datetime | None:
         """Since when the pod has had a node and no container, or None if a container was started."""
         started = any(container.waiting.get("reason") not in NOT_STARTED for container in self.containers)

@@ -41,7 +41,8 @@ def room_for_samplers(job: RLTrainingJob, observed: Observed, now: datetime) -> 
     that the quota refuses. A tenth of the samplers, at least one, gives way to a pod that has waited
     for a node, or for its queue, for `GIVE_WAY_SECONDS` while a sampler had a place, and to the same
     pod again after each further such time. The samplers that a gang scheduler requires do not give
-    way to such a pod, because without them it places no pod.
+    way to such a pod, because without them it places no pod. Nor do samplers give way to a pod
+    without its volume claim.
     """
     room = _room_for_waiting_pods(job, observed, now)
     # Keep the room of a learner or replay pod that will be replaced. Once its containers have ended, it
@@ -62,8 +63,8 @@ def _room_for_waiting_pods(job: RLTrainingJob, observed: Observed, now: datetime
     """Returns the number of samplers that leave room for existing learners and replay pods."""
     replicas = job.spec.replicas("sampler")
     # Find out since when a pod waits.
-    waiting = (pod.unscheduled_since for role in NEEDED for pod in observed.role(role))
-    waiting_since = min(filter(None, waiting), default=None)
+    needed = (pod for role in NEEDED for pod in observed.role(role) if not pod.awaits_claim)
+    waiting_since = min(filter(None, (pod.unscheduled_since for pod in needed)), default=None)
     if waiting_since is None:
         return SamplerRoom(replicas, replicas)
     required = gang.samplers_at_once(job)

@@ -156,7 +156,7 @@ def _unscheduled(pod: Pod, scheduled: Mapping[str, Any], observed: Observed) -> 
     if scheduled.get("reason") == GATED:
         return BlockedReason(GATED, f"pod {pod.name} waits for a queue to admit it: {said}")
     sentence = f"pod {pod.name} cannot be scheduled: {said}"
-    if "persistentvolumeclaim" not in said.lower():
+    if not pod.awaits_claim:
         return BlockedReason(UNSCHEDULABLE, sentence)
     claim = observed.child("PersistentVolumeClaim", claim_name(observed.name))
     phase = ((claim or {}).get("status") or {}).get("phase") or "Pending"

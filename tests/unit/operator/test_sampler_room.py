@@ -109,6 +109,16 @@ def test_the_samplers_of_a_gang_do_not_give_way(key: str, together: int | None, 
     assert samplers(world) == kept
 
 
+def test_samplers_do_not_give_way_to_a_learner_without_its_claim() -> None:
+    world = make_world(sampler={"replicas": 3}).up()
+    world.vanish(LEARNER).settle()
+    world.cannot_schedule(LEARNER, 'persistentvolumeclaim "mine" not found').after(100).settle()
+    assert samplers(world) == [0, 1, 2]
+    world.cannot_schedule(LEARNER, "0/1 nodes are available: 1 Insufficient cpu").settle()
+    world.after(100).settle()
+    assert samplers(world) == []
+
+
 def test_samplers_do_not_give_way_to_a_sampler() -> None:
     world = make_world(sampler={"replicas": 3}).up().after(100)
     world.vanish("demo-sampler-0").settle()
