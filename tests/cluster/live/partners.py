@@ -41,14 +41,19 @@ def installed(cluster: Cluster, namespace: str, objects: Iterable[Json]) -> Iter
     """Applies objects, waits until the programs are ready, and removes the objects in the end."""
     objects = list(objects)
     text = yaml.safe_dump_all(objects)
+    # The API server would keep a connection that it opened before the Service had an endpoint, and that leads elsewhere.
+    last = [found for found in objects if found["kind"] == "APIService"]
+    early = yaml.safe_dump_all(found for found in objects if found not in last)
     apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
     remove = ("delete", "--ignore-not-found", "--wait=false", "-f", "-")
     try:
-        cluster.kubectl(*apply, stdin=text, seconds=120)
+        cluster.kubectl(*apply, stdin=early, seconds=120)
         for found in objects:
             if found["kind"] in ("Deployment", "DaemonSet"):
                 name = f"{found['kind']}/{found['metadata']['name']}"
                 cluster.kubectl("-n", namespace, "rollout", "status", name, "--timeout=120s", seconds=130)
+        if last:
+            cluster.kubectl(*apply, stdin=yaml.safe_dump_all(last))
         yield
     finally:
         first = [found for found in objects if found["kind"] in FIRST_REMOVED]

@@ -23,7 +23,7 @@ def _metrics_server(team: Team) -> Iterator[None]:
     chart = programs.module_folder(programs.METRICS_SERVER) / "charts" / NAME
     # The certificate of the kubelet is of the test cluster's own authority.
     values = [f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=Never"]
-    values += ["args={--kubelet-insecure-tls,--metric-resolution=10s}"]
+    values += ["args={--kubelet-insecure-tls,--metric-resolution=10s,--kubelet-request-timeout=9s}"]
     objects = partners.rendered(team.cluster, chart, NAMESPACE, values)
     with partners.installed(team.cluster, NAMESPACE, objects):
         yield
