@@ -31,6 +31,9 @@ class Film(NamedTuple):
 
 FILMS = {
     "zoo/cartpole-ppo": Film(steps=100_000),
+    "zoo/acrobot-ppo": Film(steps=200_000),
+    "zoo/mountaincarcontinuous-ppo": Film(steps=100_000),
+    "pendulum-sac": Film(steps=20_000),
     "zoo/lunarlander-ppo": Film(steps=300_000),
     "zoo/halfcheetah-ppo": Film(steps=1_000_000, seconds=2.5),  # the whole picture moves
     "zoo/minigrid-doorkey-ppo": Film(steps=100_000),
