@@ -88,7 +88,7 @@ PARTNERS := $(addprefix tests/cluster/live/test_,kueue.py network_policies.py ho
 live: prepare ## run the tests with real pods, which need root
 	$(PYTEST) tests/cluster/live $(PARTNERS:%=--ignore=%)
 
-partners: prepare ## test jobs with Kueue, a NetworkPolicy engine and a HorizontalPodAutoscaler, which are compiled here once (16 minutes)
+partners: prepare ## test jobs with Kueue, a NetworkPolicy engine and a HorizontalPodAutoscaler, which are compiled here once (14 minutes)
 	$(PYTEST) $(PARTNERS)
 
 soak: $(READY) ## run for hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times

@@ -46,7 +46,7 @@ KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.7.0"
 KUEUE = "sigs.k8s.io/kueue/cmd/kueue@v0.17.0"
 POLICY_ENGINE = "sigs.k8s.io/kube-network-policies/cmd@v0.8.0"
 METRICS_SERVER = "sigs.k8s.io/metrics-server/cmd/metrics-server@v0.9.0"
-MINUTES = {KWOK: 2, KUEUE: 10, POLICY_ENGINE: 2, METRICS_SERVER: 4}
+MINUTES = {KWOK: 2, KUEUE: 10, POLICY_ENGINE: 2, METRICS_SERVER: 2}
 """Programs that use other releases of Kubernetes. They are compiled separately, and only when they are requested."""
 
 PARTS = (
